@@ -1,0 +1,164 @@
+"""What differs between LLM servers, as one protocol with an adapter for each engine.
+
+An adapter asks; it keeps no state and decides nothing. Facts it cannot learn are None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import msgspec
+
+from prefold.backends.client import Client
+from prefold.backends.errors import BackendError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotCapacity:
+    """llama.cpp: each of `slots` holds one sequence of at most `context_tokens`."""
+
+    slots: int
+    context_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockCapacity:
+    """vLLM and its like: one pool of `blocks` KV cache blocks of `block_tokens` each."""
+
+    blocks: int
+    block_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedModel:
+    """`tokenizer_source` is where the engine itself loaded the model from, if it says."""
+
+    id: str
+    tokenizer_source: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineFacts:
+    """What an engine said when it was found ready. Loads are requests; None where not told."""
+
+    models: tuple[ServedModel, ...]
+    capacity: SlotCapacity | BlockCapacity | None = None
+    running: int | None = None
+    waiting: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptReport:
+    """Prefill as the engine itself reported it, in tokens and seconds; None where it did not."""
+
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    completion_tokens: int | None = None
+    prefill_s: float | None = None
+
+
+class PromptTokensDetails(msgspec.Struct):
+    cached_tokens: int | None = None
+
+
+class Usage(msgspec.Struct):
+    """OpenAI's `usage` object: the members that are read."""
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    prompt_tokens_details: PromptTokensDetails | None = None
+
+
+class Timings(msgspec.Struct):
+    """llama.cpp's `timings`: cache_n + prompt_n is the prompt, prompt_ms the prefill's time."""
+
+    cache_n: int | None = None
+    prompt_n: int | None = None
+    prompt_ms: float | None = None
+    predicted_n: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where an adapter asks: one backend's address with its credentials."""
+
+    client: Client
+    url: str
+    headers: dict[str, str]
+    timeout_s: float
+
+    async def get(self, path: str) -> tuple[int, bytes]:
+        return await self.client.fetch(
+            "GET", self.url + path, headers=self.headers, timeout_s=self.timeout_s
+        )
+
+    async def post(self, path: str, json: Any) -> tuple[int, bytes]:
+        return await self.client.fetch(
+            "POST", self.url + path, headers=self.headers, timeout_s=self.timeout_s, json=json
+        )
+
+    async def get_json(self, path: str) -> Any:
+        """The decoded body of a 200, None for every other status; BackendError if undecodable."""
+        status, body = await self.get(path)
+        return _decode(body) if status == 200 else None
+
+    async def post_json(self, path: str, json: Any) -> Any:
+        status, body = await self.post(path, json)
+        return _decode(body) if status == 200 else None
+
+
+class Engine(Protocol):
+    """One adapter for each kind of server."""
+
+    name: str
+    needs_include_usage: bool
+    """True if a stream reports usage only when `stream_options.include_usage` asks for it."""
+
+    async def probe(self, endpoint: Endpoint) -> EngineFacts | None:
+        """Facts if the engine is ready to serve, None if it is not (yet); raises BackendError."""
+
+    async def chat_tokens(
+        self, endpoint: Endpoint, model: str, messages: Sequence[dict[str, str]]
+    ) -> list[int] | None:
+        """The ids the engine makes of a chat, None if it cannot tell; raises BackendError."""
+
+    def report(self, usage: Usage | None, timings: Timings | None) -> PromptReport:
+        """Reported prefill out of a response. Unknown is None, never zero."""
+
+
+def report_from_usage(usage: Usage | None) -> PromptReport:
+    if usage is None:
+        return PromptReport()
+    details = usage.prompt_tokens_details
+    return PromptReport(
+        prompt_tokens=usage.prompt_tokens,
+        cached_tokens=None if details is None else details.cached_tokens,
+        completion_tokens=usage.completion_tokens,
+    )
+
+
+async def listed_models(endpoint: Endpoint) -> tuple[dict[str, Any], ...] | None:
+    """The `data` entries of GET /v1/models that carry an id; None if it is not served."""
+    answer = await endpoint.get_json("/v1/models")
+    if not isinstance(answer, dict) or not isinstance(answer.get("data"), list):
+        return None
+    return tuple(
+        entry
+        for entry in answer["data"]
+        if isinstance(entry, dict) and isinstance(entry.get("id"), str)
+    )
+
+
+def int_list(value: Any) -> list[int] | None:
+    if isinstance(value, list) and all(isinstance(item, int) for item in value):
+        return value
+    return None
+
+
+def _decode(body: bytes) -> Any:
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise BackendError("the backend's answer is not JSON") from error

@@ -1,0 +1,25 @@
+"""What can go wrong between us and an LLM server; foreign exceptions are mapped in client.py.
+
+BackendError
+  ConnectFailed         no connection: refused, unreachable, TLS, connect timeout
+  UpstreamTimeout       connected, then silence for longer than allowed
+  UpstreamDisconnected  the connection ended before the response did, or broke its framing
+"""
+
+from __future__ import annotations
+
+
+class BackendError(Exception):
+    """Root: the exchange with a backend failed. An HTTP error status is no such failure."""
+
+
+class ConnectFailed(BackendError):
+    pass
+
+
+class UpstreamTimeout(BackendError):
+    pass
+
+
+class UpstreamDisconnected(BackendError):
+    pass

@@ -1,0 +1,87 @@
+"""The health of one backend: a pure state machine fed by active probes and by passive evidence.
+
+A passing probe alone never re-admits a backend that fails real requests: an engine that is stuck
+still answers /health. After an ejection one trial request at a time decides (half-open).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Outcome(StrEnum):
+    """What one exchange says about the backend."""
+
+    SUCCESS = "success"  # an answer, a client error (4xx) included: the backend did its job
+    NEUTRAL = "neutral"  # backpressure (429, 503) or a client that left: no evidence
+    FAILURE = "failure"  # other 5xx, transport faults, time-outs, cut bodies
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthRules:
+    """Ejection lasts `eject_s` seconds, doubled at each further one, at most `eject_max_s`."""
+
+    failures_to_eject: int = 3
+    eject_s: float = 5.0
+    eject_max_s: float = 60.0
+
+
+class Health:
+    """Mutable. Times are seconds of one monotonic clock, passed in."""
+
+    def __init__(self, rules: HealthRules) -> None:
+        self._rules = rules
+        self.reachable = False
+        self._failures = 0
+        self._ejections = 0
+        self._ejected_until = 0.0
+        self._trials = 0
+
+    def usable(self, now: float) -> bool:
+        if not self.reachable or now < self._ejected_until:
+            return False
+        return not (self._half_open and self._trials)
+
+    @property
+    def _half_open(self) -> bool:
+        return self._ejections > 0
+
+    def probed(self, ready: bool) -> None:
+        self.reachable = ready
+
+    def connect_failed(self) -> None:
+        """Nothing listens there: down until a probe gets an answer again."""
+        self.reachable = False
+
+    def started(self) -> None:
+        self._trials += 1
+
+    def ended(self, outcome: Outcome, now: float) -> None:
+        """Call once for each `started`."""
+        self._trials -= 1
+        if outcome is Outcome.SUCCESS:
+            self._failures = 0
+            self._ejections = 0
+        elif outcome is Outcome.FAILURE:
+            self._failures += 1
+            if self._half_open or self._failures >= self._rules.failures_to_eject:
+                self._eject(now)
+
+    def _eject(self, now: float) -> None:
+        seconds = min(self._rules.eject_s * 2**self._ejections, self._rules.eject_max_s)
+        # Requests of one burst fail together; they are one ejection, not a growing series.
+        if now >= self._ejected_until:
+            self._ejected_until = now + seconds
+            self._ejections = min(self._ejections + 1, 16)
+        self._failures = 0
+
+    def state(self, now: float) -> str:
+        if not self.reachable:
+            return "down"
+        if now < self._ejected_until:
+            return "ejected"
+        return "half_open" if self._half_open else "up"
+
+    def __repr__(self) -> str:
+        return f"<Health reachable={self.reachable} failures={self._failures}>"

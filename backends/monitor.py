@@ -1,0 +1,73 @@
+"""The probe loop: keeps a backend's facts fresh and tells when it becomes ready or goes away."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from prefold.backends.backend import Backend
+from prefold.backends.client import Client
+from prefold.backends.detect import detect
+from prefold.backends.engine import Endpoint, EngineFacts
+from prefold.backends.errors import BackendError
+
+log = logging.getLogger(__name__)
+
+
+class Monitor:
+    """Probes backends; one `watch` task for each.
+
+    `on_ready` runs whenever a backend answers after it did not, or lists other models or another
+    capacity than before (so: a restart), and before it may take requests.
+    """
+
+    def __init__(
+        self,
+        *,
+        client: Client,
+        interval_s: float,
+        timeout_s: float,
+        on_ready: Callable[[Backend, EngineFacts], Awaitable[None]],
+    ) -> None:
+        self._client = client
+        self._interval_s = interval_s
+        self._timeout_s = timeout_s
+        self._on_ready = on_ready
+
+    async def watch(self, backend: Backend) -> None:
+        """Never returns; cancel it to stop."""
+        while True:
+            await self.probe(backend)
+            # A backend that is down is asked more often: it is what requests wait for.
+            share = 1.0 if backend.health.reachable else 0.2
+            await asyncio.sleep(self._interval_s * share)
+
+    def endpoint(self, backend: Backend) -> Endpoint:
+        return Endpoint(self._client, backend.url, backend.headers, self._timeout_s)
+
+    async def probe(self, backend: Backend) -> bool:
+        """One round; True if the backend is ready."""
+        endpoint = self.endpoint(backend)
+        try:
+            if backend.engine is None:
+                backend.engine = await detect(endpoint)
+            facts = None if backend.engine is None else await backend.engine.probe(endpoint)
+        except BackendError as error:
+            log.debug("probe of %s: %s", backend.name, error)
+            facts = None
+        if facts is None:
+            if backend.health.reachable:
+                log.warning("backend %s is not ready any more", backend.name)
+            backend.health.probed(False)
+            return False
+        if not backend.health.reachable or _changed(backend.facts, facts):
+            await self._on_ready(backend, facts)
+            log.info("backend %s is ready (mode %s)", backend.name, backend.mode)
+        backend.facts = facts
+        backend.health.probed(True)
+        return True
+
+
+def _changed(before: EngineFacts | None, after: EngineFacts) -> bool:
+    return before is None or (before.models, before.capacity) != (after.models, after.capacity)

@@ -1,0 +1,200 @@
+"""Every Prometheus name in one place, fed by finished request records and by gauges read at scrape.
+
+Label values come from the configuration, from backends or from enums, never from a user's text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from prefold.measurement.record import RequestOutcome, RequestRecord
+
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+ITL_SECONDS = (0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.25, 0.5, 1, 2.5)
+STAGE_SECONDS = (5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 0.025, 0.1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendGauges:
+    """One backend's state at the moment of a scrape."""
+
+    backend: str
+    state: str
+    mode: str
+    in_flight: int
+    queued_tokens: int
+    prefill_tokens_per_s: float
+    believed_tokens: int
+
+
+class Metrics:
+    """One registry of its own, so that several proxies may live in one process."""
+
+    def __init__(self, backends: Callable[[], Iterable[BackendGauges]]) -> None:
+        registry = CollectorRegistry()
+        self._registry = registry
+        model = ("model", "backend")
+        self.requests = Counter(
+            "prefold_requests",
+            "Requests by outcome",
+            ("endpoint", "backend", "outcome"),
+            registry=registry,
+        )
+        self.decisions = Counter(
+            "prefold_routing_decisions",
+            "Routing decisions by reason and mode",
+            ("backend", "reason", "mode"),
+            registry=registry,
+        )
+        self.retries = Counter(
+            "prefold_retries", "Attempts after the first one", ("backend",), registry=registry
+        )
+        self.prompt_tokens = Counter(
+            "prefold_prompt_tokens",
+            "Prompt tokens of requests whose engine reported its cached tokens",
+            model,
+            registry=registry,
+        )
+        self.saved_tokens = Counter(
+            "prefold_saved_prefill_tokens",
+            "Prompt tokens not computed, as reported by the engine",
+            model,
+            registry=registry,
+        )
+        self.unreported = Counter(
+            "prefold_unreported_requests",
+            "Requests whose engine did not report cached tokens: their savings are unknown",
+            model,
+            registry=registry,
+        )
+        self.expected_tokens = Counter(
+            "prefold_expected_cached_tokens",
+            "Cached tokens the index expected on the chosen backend",
+            model,
+            registry=registry,
+        )
+        self.available_tokens = Counter(
+            "prefold_available_cached_tokens",
+            "Cached tokens the index expected on the best backend",
+            model,
+            registry=registry,
+        )
+        self.prediction_error = Counter(
+            "prefold_prediction_error_tokens",
+            "Sum of |expected - reported| cached tokens",
+            model,
+            registry=registry,
+        )
+        self.ttft = Histogram(
+            "prefold_ttft_seconds",
+            "Received to first content, reasoning or tool-call delta (prefill)",
+            model,
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self.itl = Histogram(
+            "prefold_itl_seconds",
+            "Gaps between consecutive token events (decode)",
+            model,
+            buckets=ITL_SECONDS,
+            registry=registry,
+        )
+        self.e2e = Histogram(
+            "prefold_e2e_seconds",
+            "Received to last token event, or to the end of a body that is not streamed",
+            model,
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self.overhead = Histogram(
+            "prefold_overhead_seconds",
+            "Time in the proxy before the upstream call",
+            ("stage",),
+            buckets=STAGE_SECONDS,
+            registry=registry,
+        )
+        registry.register(_BackendCollector(backends))
+
+    def observe(self, record: RequestRecord) -> None:
+        self.requests.labels(record.endpoint, record.backend, record.outcome).inc()
+        for stage, seconds in record.stages_s().items():
+            self.overhead.labels(stage).observe(seconds)
+        if record.reason:
+            self.decisions.labels(record.backend, record.reason, record.mode).inc()
+        if record.attempts > 1:
+            self.retries.labels(record.backend).inc(record.attempts - 1)
+        if record.outcome is RequestOutcome.OK and record.model:
+            self._observe_tokens(record)
+            self._observe_times(record)
+
+    def _observe_tokens(self, record: RequestRecord) -> None:
+        labels = (record.model, record.backend)
+        self.expected_tokens.labels(*labels).inc(record.expected_tokens or 0)
+        self.available_tokens.labels(*labels).inc(record.available_tokens or 0)
+        if record.prompt_tokens is None or record.reported_tokens is None:
+            self.unreported.labels(*labels).inc()
+            return
+        self.prompt_tokens.labels(*labels).inc(record.prompt_tokens)
+        self.saved_tokens.labels(*labels).inc(record.reported_tokens)
+        if record.expected_tokens is not None:
+            error = abs(record.expected_tokens - record.reported_tokens)
+            self.prediction_error.labels(*labels).inc(error)
+
+    def _observe_times(self, record: RequestRecord) -> None:
+        labels = (record.model, record.backend)
+        if record.ttft_s is not None:
+            self.ttft.labels(*labels).observe(record.ttft_s)
+        if record.e2e_s is not None:
+            self.e2e.labels(*labels).observe(record.e2e_s)
+        itl = self.itl.labels(*labels)
+        for gap in record.itl_s:
+            itl.observe(gap)
+
+    def exposition(self) -> bytes:
+        return generate_latest(self._registry)
+
+
+class _BackendCollector(Collector):
+    """Gauges of state that lives elsewhere, read when scraped instead of kept in step."""
+
+    def __init__(self, backends: Callable[[], Iterable[BackendGauges]]) -> None:
+        self._backends = backends
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        state = GaugeMetricFamily(
+            "prefold_backend_state", "1 for the state it is in", labels=("backend", "state")
+        )
+        mode = GaugeMetricFamily(
+            "prefold_backend_mode", "1 for the routing mode it is in", labels=("backend", "mode")
+        )
+        in_flight = GaugeMetricFamily(
+            "prefold_in_flight_requests", "Requests leased now", labels=("backend",)
+        )
+        queued = GaugeMetricFamily(
+            "prefold_queued_prefill_tokens",
+            "Uncached prompt tokens of leased requests before their first token",
+            labels=("backend",),
+        )
+        rate = GaugeMetricFamily(
+            "prefold_prefill_tokens_per_second",
+            "Learned rate of prefill, uncached tokens",
+            labels=("backend",),
+        )
+        believed = GaugeMetricFamily(
+            "prefold_believed_cached_tokens",
+            "Tokens the index believes the backend holds",
+            labels=("backend",),
+        )
+        for backend in self._backends():
+            state.add_metric((backend.backend, backend.state), 1)
+            mode.add_metric((backend.backend, backend.mode), 1)
+            in_flight.add_metric((backend.backend,), backend.in_flight)
+            queued.add_metric((backend.backend,), backend.queued_tokens)
+            rate.add_metric((backend.backend,), backend.prefill_tokens_per_s)
+            believed.add_metric((backend.backend,), backend.believed_tokens)
+        yield from (state, mode, in_flight, queued, rate, believed)

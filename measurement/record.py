@@ -1,0 +1,85 @@
+"""The raw facts of one request: tokens and moments. Every figure is computed from these later.
+
+No prompt text, no token ids. Unknown is None, never zero.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class RequestOutcome(StrEnum):
+    OK = "ok"
+    REJECTED = "rejected"  # refused by prefold: bad input, unknown model, no backend
+    UPSTREAM_ERROR = "upstream_error"  # the engine answered with an error status or error event
+    UPSTREAM_FAILED = "upstream_failed"  # no answer, or one that was cut
+    CLIENT_GONE = "client_gone"
+
+
+@dataclass(slots=True, kw_only=True)
+class RequestRecord:
+    """Filled along the pipeline by its one owner, read-only after that.
+
+    Moments are seconds of one monotonic clock (time.perf_counter). Three kinds of prefix hit, in
+    tokens, never mixed: `available` (best over the fleet by our index), `expected` (on the chosen
+    backend by our index), `reported` (by the engine). `prompt_tokens` is the engine's figure where
+    it gives one, `encoded_tokens` ours.
+    """
+
+    endpoint: str
+    received: float
+    model: str = ""  # a name the configuration or a backend knows; "" until it is resolved
+    backend: str = ""
+    mode: str = ""
+    reason: str = ""
+    outcome: RequestOutcome = RequestOutcome.REJECTED
+    status: int = 0
+    attempts: int = 0
+    streamed: bool = False
+
+    encoded_tokens: int | None = None
+    available_tokens: int | None = None
+    expected_tokens: int | None = None
+    prompt_tokens: int | None = None
+    reported_tokens: int | None = None
+    output_tokens: int | None = None
+
+    parsed: float | None = None
+    encoded: float | None = None
+    matched: float | None = None
+    chosen: float | None = None
+    sent: float | None = None
+    headers: float | None = None
+    tokens: list[float] = field(default_factory=list)
+    end: float | None = None
+
+    @property
+    def ttft_s(self) -> float | None:
+        """Received to first token (content, reasoning or tool-call delta). Prefill's number."""
+        return self.tokens[0] - self.received if self.tokens else None
+
+    @property
+    def itl_s(self) -> list[float]:
+        """Gaps between consecutive token events, one each. Decode's number."""
+        return [after - before for before, after in zip(self.tokens, self.tokens[1:], strict=False)]
+
+    @property
+    def e2e_s(self) -> float | None:
+        """Received to last token of a stream, or to the end of a body that was not streamed."""
+        last = self.tokens[-1] if self.tokens else self.end
+        return None if last is None else last - self.received
+
+    def stages_s(self) -> dict[str, float]:
+        """Seconds before the upstream call, by stage; stages that were not reached are out."""
+        moments = [
+            ("parse", self.received, self.parsed),
+            ("encode", self.parsed, self.encoded),
+            ("match", self.encoded, self.matched),
+            ("choose", self.matched, self.chosen),
+        ]
+        return {
+            stage: end - start
+            for stage, start, end in moments
+            if start is not None and end is not None
+        }

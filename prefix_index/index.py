@@ -1,0 +1,114 @@
+"""What each backend is believed to hold, and for how much of a prompt that is good.
+
+Pure bookkeeping: no clock, no I/O, and no say in who gets a request. How a kind of engine keeps
+and loses its cache is the business of its CacheModel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from prefold.prefix_index.prefix import Prefix
+
+
+@dataclass(slots=True, eq=False)
+class Placement:
+    """One request in one cache, from `begin` to `finish`. All but `cached_tokens` is the cache's."""
+
+    prefix: Prefix
+    cached_tokens: int
+    """Expected to be reused, as believed at `begin`."""
+    era: object
+    """What the cache was when this began: after a `clear` it is another, and knows us no more."""
+    open: bool = True
+
+
+class CacheModel(Protocol):
+    """How one backend's prefix cache behaves. All counts are in tokens."""
+
+    def match(self, prefix: Prefix) -> int:
+        """How much of this prompt would be reused, were it sent now."""
+
+    def evicts(self, prefix: Prefix) -> int:
+        """How much of what is held now would be lost by sending it."""
+
+    def begin(self, prefix: Prefix, now: float) -> Placement:
+        """It is being sent: believed from here on, so that a burst sees itself."""
+
+    def finish(self, placement: Placement, now: float, *, computed: bool = True) -> None:
+        """It ended. Not `computed`: it may never have reached the engine, so nothing it would have
+        left there is believed. Harmless when repeated, or when the cache was cleared meanwhile."""
+
+    def clear(self) -> None:
+        """The engine lost everything."""
+
+    @property
+    def size_tokens(self) -> int:
+        """Tokens believed to be held."""
+
+    @property
+    def capacity_tokens(self) -> int:
+        """The most it can hold."""
+
+
+class PrefixMatch(NamedTuple):
+    """What a backend's cache is worth to a prompt, in tokens."""
+
+    cached_tokens: int
+    evicted_tokens: int
+
+
+NOTHING = PrefixMatch(0, 0)
+
+
+class PrefixIndex:
+    """One cache model for each backend, by name. A backend without one never matches."""
+
+    def __init__(self) -> None:
+        self._caches: dict[str, CacheModel] = {}
+
+    def __repr__(self) -> str:
+        held = ", ".join(
+            f"{name}: {cache.size_tokens}/{cache.capacity_tokens}"
+            for name, cache in self._caches.items()
+        )
+        return f"<PrefixIndex tokens held {{{held}}}>"
+
+    def set_cache(self, backend: str, cache: CacheModel) -> None:
+        """Replaces what was known of that backend."""
+        self._caches[backend] = cache
+
+    def remove(self, backend: str) -> None:
+        """No matter if it is not known."""
+        self._caches.pop(backend, None)
+
+    def clear(self, backend: str) -> None:
+        """Forgets what the backend holds, not how it behaves. No matter if it is not known."""
+        if cache := self._caches.get(backend):
+            cache.clear()
+
+    def match(self, prefix: Prefix, backends: Iterable[str]) -> dict[str, PrefixMatch]:
+        """For each of these backends. Raises ValueError if a cache counts in other blocks than
+        the ready keys of a trace."""
+        caches = self._caches
+        matches = {}
+        for name in backends:
+            cache = caches.get(name)
+            matches[name] = (
+                NOTHING if cache is None else PrefixMatch(cache.match(prefix), cache.evicts(prefix))
+            )
+        return matches
+
+    def begin(self, backend: str, prefix: Prefix, now: float) -> Placement | None:
+        """None if the backend is unknown. The caller finishes what it began, whatever happens."""
+        cache = self._caches.get(backend)
+        return None if cache is None else cache.begin(prefix, now)
+
+    def finish(
+        self, backend: str, placement: Placement, now: float, *, computed: bool = True
+    ) -> None:
+        """Late is harmless: a cache that was replaced or cleared since does not know the placement."""
+        if cache := self._caches.get(backend):
+            cache.finish(placement, now, computed=computed)

@@ -1,0 +1,210 @@
+"""The composition root: builds the parts from the settings and ties their lives together."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+from prefold.backends.backend import Backend
+from prefold.backends.client import Client, Limits
+from prefold.backends.detect import ENGINES
+from prefold.backends.health import HealthRules
+from prefold.backends.monitor import Monitor
+from prefold.backends.pool import BackendPool
+from prefold.measurement.prometheus import BackendGauges, Metrics
+from prefold.measurement.record import RequestRecord
+from prefold.measurement.report import Report
+from prefold.prefix_index.index import PrefixIndex
+from prefold.proxy.catalog import ModelCatalog, ModelSource
+from prefold.proxy.fleet import Fleet
+from prefold.proxy.passthrough import Passthrough
+from prefold.proxy.pipeline import Pipeline, PipelineOptions
+from prefold.proxy.routing import Policy, Weights
+from prefold.proxy.settings import Settings
+
+log = logging.getLogger(__name__)
+request_log = logging.getLogger("prefold.requests")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proxy:
+    """The parts that the HTTP surface and `prefold check` use."""
+
+    settings: Settings
+    pool: BackendPool
+    index: PrefixIndex
+    catalog: ModelCatalog
+    monitor: Monitor
+    pipeline: Pipeline
+    passthrough: Passthrough
+    metrics: Metrics
+    report: Report
+
+
+@asynccontextmanager
+async def build(settings: Settings) -> AsyncIterator[Proxy]:
+    """All parts, unstarted: nothing is probed until `watching` runs."""
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(Client(_limits(settings)))
+        pool = BackendPool(_backends(settings))
+        index = PrefixIndex()
+        catalog = _catalog(settings)
+        stack.callback(catalog.close)
+        report = Report()
+        metrics = Metrics(lambda: _gauges(pool, index))
+
+        def observe(record: RequestRecord) -> None:
+            metrics.observe(record)
+            report.add(record)
+            if settings.server.log_requests:
+                request_log.info("%s", log_line(record))
+
+        fleet = Fleet(
+            index=index,
+            catalog=catalog,
+            endpoint=lambda backend: monitor.endpoint(backend),
+            default_capacity_tokens=settings.index.default_capacity_tokens,
+            default_block_tokens=settings.index.default_block_tokens,
+        )
+        monitor = Monitor(
+            client=client,
+            interval_s=settings.health.interval_s,
+            timeout_s=settings.health.timeout_s,
+            on_ready=fleet.ready,
+        )
+        pipeline = Pipeline(
+            client=client,
+            pool=pool,
+            index=index,
+            catalog=catalog,
+            options=_options(settings),
+            observe=observe,
+            clock=time.perf_counter,
+        )
+        passthrough = Passthrough(
+            client=client, pool=pool, catalog=catalog, observe=observe, clock=time.perf_counter
+        )
+        yield Proxy(
+            settings=settings,
+            pool=pool,
+            index=index,
+            catalog=catalog,
+            monitor=monitor,
+            pipeline=pipeline,
+            passthrough=passthrough,
+            metrics=metrics,
+            report=report,
+        )
+
+
+@asynccontextmanager
+async def watching(proxy: Proxy) -> AsyncIterator[None]:
+    """Probes every backend for as long as the context is open."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [
+            group.create_task(proxy.monitor.watch(backend), name=f"watch {backend.name}")
+            for backend in proxy.pool
+        ]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+
+
+def log_line(record: RequestRecord) -> str:
+    """One line a request; figures and configured names only."""
+
+    def ms(seconds: float | None) -> str:
+        return "-" if seconds is None else f"{seconds * 1000:.1f}"
+
+    def count(tokens: int | None) -> str:
+        return "-" if tokens is None else str(tokens)
+
+    return (
+        f"{record.endpoint} {record.status} {record.outcome} model={record.model or '-'}"
+        f" backend={record.backend or '-'} reason={record.reason or '-'}"
+        f" mode={record.mode or '-'} attempts={record.attempts}"
+        f" prompt_tokens={count(record.prompt_tokens)} cached={count(record.reported_tokens)}"
+        f" expected={count(record.expected_tokens)} output_tokens={count(record.output_tokens)}"
+        f" ttft_ms={ms(record.ttft_s)} e2e_ms={ms(record.e2e_s)}"
+    )
+
+
+def _limits(settings: Settings) -> Limits:
+    timeouts = settings.timeouts
+    return Limits(
+        connect_s=timeouts.connect_s,
+        first_byte_s=timeouts.first_byte_s,
+        idle_s=timeouts.idle_s,
+    )
+
+
+def _backends(settings: Settings) -> list[Backend]:
+    health = settings.health
+    rules = HealthRules(
+        failures_to_eject=health.failures_to_eject,
+        eject_s=health.eject_s,
+        eject_max_s=health.eject_max_s,
+    )
+    return [
+        Backend(
+            name=backend.name,
+            url=backend.url,
+            headers={"Authorization": f"Bearer {backend.api_key}"} if backend.api_key else {},
+            engine=ENGINES.get(backend.engine),
+            rules=rules,
+            initial_prefill_tokens_per_s=settings.routing.initial_prefill_tokens_per_s,
+        )
+        for backend in settings.backends
+    ]
+
+
+def _catalog(settings: Settings) -> ModelCatalog:
+    return ModelCatalog(
+        {
+            name: ModelSource(tokenizer=model.tokenizer, chat_template=model.chat_template)
+            for name, model in settings.models.items()
+        },
+        {alias: name for name, model in settings.models.items() for alias in model.aliases},
+        memo_bytes=int(settings.tokens.memo_mib * 2**20),
+        inline_chars=settings.tokens.inline_chars,
+    )
+
+
+def _options(settings: Settings) -> PipelineOptions:
+    routing = settings.routing
+    # Without a configured secret each process has its own: nothing leaves it, so none must agree.
+    secret = routing.secret.encode() or secrets.token_bytes(32)
+    return PipelineOptions(
+        policy=Policy(routing.policy),
+        weights=Weights(
+            eviction_price=routing.eviction_price,
+            decode_penalty_s=routing.decode_penalty_s,
+            noise_relative=routing.noise_relative,
+            noise_s=routing.noise_s,
+        ),
+        secret=secret,
+        tenant_header=routing.tenant_header,
+        max_json_depth=settings.server.max_json_depth,
+        decision_header=settings.server.decision_header,
+    )
+
+
+def _gauges(pool: BackendPool, index: PrefixIndex) -> Iterator[BackendGauges]:
+    now = time.perf_counter()
+    for backend in pool:
+        yield BackendGauges(
+            backend=backend.name,
+            state=backend.health.state(now),
+            mode=backend.mode,
+            in_flight=backend.in_flight,
+            queued_tokens=backend.queued_tokens,
+            prefill_tokens_per_s=backend.rate.tokens_per_s,
+            believed_tokens=index.size_tokens(backend.name),
+        )

@@ -1,0 +1,90 @@
+"""`prefold check`: the effective settings, and a round of questions to each backend."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from prefold.backends.backend import Backend
+from prefold.backends.engine import BlockCapacity, SlotCapacity
+from prefold.proxy.app import Proxy, build
+from prefold.proxy.settings import Settings
+
+SECRET_KEYS = frozenset(("api_key", "secret"))
+
+
+def print_settings(settings: Settings) -> None:
+    """As TOML-like lines; secrets are only said to be set."""
+    console = Console(highlight=False)
+    for table, values in dataclasses.asdict(settings).items():
+        for where, value in _flat(table, values):
+            secret = where.rpartition(".")[2] in SECRET_KEYS
+            console.print(f"{where} = {_shown(value, secret)}", markup=False)
+
+
+async def check_backends(settings: Settings) -> bool:
+    """True if every backend answered. Prints one row each."""
+    console = Console()
+    if not settings.backends:
+        console.print("No backends are configured.")
+        return False
+    async with build(settings) as proxy:
+        for backend in proxy.pool:
+            await proxy.monitor.probe(backend)
+        console.print(_table(proxy))
+        for model in proxy.pool.models():
+            encoder = proxy.catalog.encoder(model)
+            known = encoder.describe() if encoder is not None else proxy.catalog.problem(model)
+            console.print(f"model {model}: {known}", markup=False, highlight=False)
+        return all(backend.health.reachable for backend in proxy.pool)
+
+
+def _table(proxy: Proxy) -> Table:
+    table = Table("backend", "state", "engine", "models", "KV capacity", "mode", "why")
+    for backend in proxy.pool:
+        facts = backend.facts
+        table.add_row(
+            backend.name,
+            backend.health.state(time.perf_counter()),
+            backend.engine.name if backend.engine is not None else "?",
+            ", ".join(model.id for model in facts.models) if facts is not None else "",
+            _capacity(backend),
+            backend.mode if facts is not None else "",
+            backend.mode_reason if facts is not None else "no answer",
+        )
+    return table
+
+
+def _capacity(backend: Backend) -> str:
+    capacity = backend.facts.capacity if backend.facts is not None else None
+    match capacity:
+        case SlotCapacity(slots=slots, context_tokens=tokens):
+            return f"{slots} slots x {tokens} tokens"
+        case BlockCapacity(blocks=blocks, block_tokens=tokens):
+            return f"{blocks} blocks x {tokens} tokens"
+        case None:
+            return "unknown"
+
+
+def _flat(where: str, value: Any) -> list[tuple[str, Any]]:
+    if isinstance(value, dict):
+        return [pair for key, inner in value.items() for pair in _flat(f"{where}.{key}", inner)]
+    if isinstance(value, tuple) and value and isinstance(value[0], dict):
+        return [
+            pair
+            for number, inner in enumerate(value)
+            for pair in _flat(f"{where}[{number}]", inner)
+        ]
+    return [(where, value)]
+
+
+def _shown(value: Any, secret: bool) -> str:
+    if secret:
+        return "(set)" if value else '""'
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(list(value)) if isinstance(value, tuple) else repr(value)

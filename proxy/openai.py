@@ -1,0 +1,115 @@
+"""The few members of OpenAI's requests that routing needs. The body itself is left alone."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import msgspec
+
+from prefold.proxy.errors import BadRequest
+
+
+class StreamOptions(msgspec.Struct):
+    include_usage: bool | None = None
+
+
+class ChatBody(msgspec.Struct):
+    """POST /v1/chat/completions: what decides the prompt's tokens, and what we act on."""
+
+    messages: list[dict[str, Any]]
+    model: str | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    tools: list[dict[str, Any]] | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    cache_salt: str | None = None
+
+    path: ClassVar[str] = "/v1/chat/completions"
+
+
+class CompletionBody(msgspec.Struct):
+    """POST /v1/completions: the prompt is a text, token ids, or a list of either."""
+
+    prompt: str | list[int | str | list[int]]
+    model: str | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    cache_salt: str | None = None
+
+    path: ClassVar[str] = "/v1/completions"
+
+
+Body = ChatBody | CompletionBody
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A parsed request and the bytes it came in, which are what is sent on."""
+
+    body: Body
+    raw: bytes
+
+    @property
+    def wants_stream(self) -> bool:
+        return bool(self.body.stream)
+
+
+# Strings are skipped whole, so that only structural brackets are seen.
+_TOKENS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[{]|[\]}]', re.DOTALL)
+
+
+def parse(kind: type[ChatBody] | type[CompletionBody], raw: bytes, max_depth: int) -> Request:
+    """Raises BadRequest: not JSON, too deep, a member missing or of the wrong type."""
+    if depth_exceeds(raw, max_depth):
+        raise BadRequest(f"The request body is nested deeper than {max_depth} levels.")
+    try:
+        body: Body = msgspec.json.decode(raw, type=kind)
+    except msgspec.ValidationError as error:
+        raise _wrong_member(error) from None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        body = _parse_slowly(kind, raw)
+    if isinstance(body, ChatBody) and not body.messages:
+        raise BadRequest("'messages' must not be empty.", param="messages")
+    return Request(body, raw)
+
+
+def _parse_slowly(kind: type[ChatBody] | type[CompletionBody], raw: bytes) -> Body:
+    """What msgspec refuses and engines accept: lone surrogates, NaN, numbers beyond float."""
+    try:
+        return msgspec.convert(json.loads(raw.decode("utf-8")), kind)
+    except msgspec.ValidationError as error:
+        raise _wrong_member(error) from None
+    except UnicodeDecodeError:
+        raise BadRequest("The request body is not UTF-8.") from None
+    except ValueError as error:
+        # json's message holds a position, never text of the body.
+        raise BadRequest(f"The request body is not valid JSON: {error}") from None
+
+
+def _wrong_member(error: msgspec.ValidationError) -> BadRequest:
+    """msgspec names expected type and place only; neither holds a value of the request."""
+    reason, _, where = str(error).partition(" - at `$.")
+    param = where.rstrip("`") or None
+    if param is None and "missing required field" in reason:
+        param = reason.split("`")[1]
+    return BadRequest(f"{reason}." if param is None else f"{param}: {reason}.", param=param)
+
+
+def depth_exceeds(raw: bytes, limit: int) -> bool:
+    """Nesting deeper than `limit`? Exact for well-formed JSON; counting comes first as it is cheap
+    and most bodies hold fewer brackets than the limit allows levels."""
+    if raw.count(b"{") + raw.count(b"[") <= limit:
+        return False
+    depth = 0
+    for match in _TOKENS.finditer(raw):
+        first = raw[match.start()]
+        if first in b"[{":
+            depth += 1
+            if depth > limit:
+                return True
+        elif first in b"]}":
+            depth -= 1
+    return False

@@ -1,0 +1,33 @@
+"""One RequestRecord for each request, whatever ends it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from prefold.measurement.record import RequestOutcome, RequestRecord
+from prefold.proxy.errors import ApiError, UpstreamFailed, UpstreamTimedOut
+from prefold.proxy.relay import ClientGone
+
+
+@contextmanager
+def recorded(
+    endpoint: str, observe: Callable[[RequestRecord], None], clock: Callable[[], float]
+) -> Iterator[RequestRecord]:
+    """The record to fill; it is handed to `observe` exactly once, on every way out."""
+    record = RequestRecord(endpoint=endpoint, received=clock())
+    try:
+        yield record
+    except ApiError as error:
+        failed = isinstance(error, UpstreamFailed | UpstreamTimedOut)
+        record.outcome = RequestOutcome.UPSTREAM_FAILED if failed else RequestOutcome.REJECTED
+        record.status = error.status
+        raise
+    except (ClientGone, asyncio.CancelledError):
+        # aiohttp cancels the handler of a client that left.
+        record.outcome, record.status = RequestOutcome.CLIENT_GONE, 499
+        raise
+    finally:
+        record.end = clock()
+        observe(record)

@@ -1,0 +1,154 @@
+"""Copying an upstream response to the client: whole events, bytes unchanged, endings judged.
+
+A stream that ends early must look like an error to the official clients. Only two signals do: an
+event with an `error` object, and a body that is aborted instead of ended. Both are sent, in this
+order, and never `Connection: close`, with which Node takes a cut body for a whole one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+
+from aiohttp import web
+from multidict import CIMultiDict
+
+from prefold.backends.errors import BackendError, UpstreamDisconnected
+from prefold.proxy.errors import UpstreamFailed
+from prefold.proxy.sse import EventSplitter, EventTooLong
+from prefold.proxy.stream_meter import Ending, StreamMeter, is_usage_only
+
+log = logging.getLogger(__name__)
+
+
+class ClientGone(Exception):
+    """The client's connection ended before its response did."""
+
+
+class EventStream:
+    """An upstream's SSE body as batches of whole events, metered on the way.
+
+    `first()` before anything else: it waits for the first whole event, so that a backend which
+    dies before it can still be replaced by another one.
+    """
+
+    def __init__(
+        self,
+        chunks: AsyncIterator[bytes],
+        meter: StreamMeter,
+        *,
+        strip_usage: bool,
+        clock: Callable[[], float],
+        on_first_token: Callable[[], None],
+    ) -> None:
+        self._chunks = chunks
+        self._meter = meter
+        self._strip_usage = strip_usage
+        self._clock = clock
+        self._on_first_token = on_first_token
+        self._splitter = EventSplitter()
+        self._before_first = True
+
+    async def first(self) -> bytes:
+        """The first events; raises BackendError if the body ends before one is whole."""
+        async for batch in self.batches():
+            if batch:
+                return batch
+        raise UpstreamDisconnected("the stream ended before its first event")
+
+    async def batches(self) -> AsyncIterator[bytes]:
+        """Whole events, those of one read joined; raises BackendError on a cut or silent body."""
+        async for chunk in self._chunks:
+            try:
+                events = self._splitter.feed(chunk)
+            except EventTooLong as error:
+                raise UpstreamDisconnected(str(error)) from error
+            if events:
+                yield b"".join(self._kept(events))
+        last = self._splitter.finish()
+        if last is not None:
+            yield b"".join(self._kept([last]))
+
+    def _kept(self, events: list[bytes]) -> Iterator[bytes]:
+        now = self._clock()
+        for event in events:
+            chunk = self._meter.observe(event, now)
+            if self._before_first and self._meter.token_times:
+                self._before_first = False
+                self._on_first_token()
+            if not (self._strip_usage and is_usage_only(chunk)):
+                yield event
+
+
+async def send_stream(
+    request: web.Request,
+    headers: CIMultiDict[str],
+    first: bytes,
+    stream: EventStream,
+    meter: StreamMeter,
+) -> tuple[web.StreamResponse, BackendError | None]:
+    """Relay to the end; the failure, if that was no proper one. Raises ClientGone."""
+    response = web.StreamResponse(status=200, headers=headers)
+    await _guarded(response.prepare(request))
+    await _guarded(response.write(first))
+    try:
+        async for batch in stream.batches():
+            if batch:
+                await _guarded(response.write(batch))
+        if meter.ending in (Ending.OPEN, Ending.HIDDEN_ERROR):
+            raise UpstreamDisconnected(f"the stream ended in state {meter.ending}")
+    except BackendError as error:
+        log.warning("stream cut: %s", error)
+        await _fail(request, response)
+        return response, error
+    await _guarded(response.write_eof())
+    return response, None
+
+
+async def send_whole(
+    request: web.Request, status: int, headers: CIMultiDict[str], body: bytes
+) -> web.StreamResponse:
+    """A body that is here already. Raises ClientGone."""
+    response = web.Response(status=status, headers=headers, body=body)
+    await _guarded(response.prepare(request))
+    await _guarded(response.write_eof())
+    return response
+
+
+async def send_raw(
+    request: web.Request,
+    status: int,
+    headers: CIMultiDict[str],
+    chunks: AsyncIterator[bytes],
+) -> tuple[web.StreamResponse, BackendError | None]:
+    """Relay a body of unknown kind as it comes; aborted if the upstream's is cut."""
+    response = web.StreamResponse(status=status, headers=headers)
+    await _guarded(response.prepare(request))
+    try:
+        async for chunk in chunks:
+            await _guarded(response.write(chunk))
+    except BackendError as error:
+        _abort(request)
+        return response, error
+    await _guarded(response.write_eof())
+    return response, None
+
+
+async def _fail(request: web.Request, response: web.StreamResponse) -> None:
+    error = UpstreamFailed("The backend's answer ended early.", code="upstream_disconnected")
+    await _guarded(response.write(b"data: " + error.body() + b"\n\n"))
+    _abort(request)
+
+
+def _abort(request: web.Request) -> None:
+    """Close after what was written, without the terminating chunk that would make it whole."""
+    if request.transport is not None:
+        request.transport.close()
+
+
+async def _guarded(operation: Awaitable[object]) -> None:
+    try:
+        await operation
+    except (ConnectionError, RuntimeError) as error:
+        # aiohttp raises ClientConnectionResetError, and RuntimeError once the writer is closed.
+        raise ClientGone from error

@@ -1,0 +1,191 @@
+"""Which backend gets a request: a pure function of what is believed of each. Times are estimates.
+
+Knows nothing of prompts, caches or connections; it is given their numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from xxhash import xxh3_64_intdigest
+
+
+class Policy(StrEnum):
+    """`prefix` is the one to use; the others are there to be compared with."""
+
+    PREFIX = "prefix"
+    ROUND_ROBIN = "round_robin"
+    LEAST_LOAD = "least_load"
+    RENDEZVOUS = "rendezvous"
+
+
+class Reason(StrEnum):
+    """What decided."""
+
+    PREFIX = "prefix"
+    """It holds the most of the prompt, and more than some other."""
+    LOAD = "load"
+    """Less to wait for or to evict, although it holds no more than the others, or less."""
+    RENDEZVOUS = "rendezvous"
+    """As good as others, and the hash of the prompt's beginning."""
+    ROUND_ROBIN = "round_robin"
+    ONLY_ONE = "only_one"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A backend that may be chosen, as it is now."""
+
+    name: str
+    cached_tokens: int
+    """Of this prompt, expected to be reused there."""
+    evicted_tokens: int
+    """Of others, expected to be lost by computing this prompt there."""
+    queued_tokens: int
+    """Uncached tokens of requests that were sent there and have no first token yet."""
+    in_flight: int
+    """Requests of ours there, in whatever phase."""
+    prefill_tokens_per_s: float
+    """As learned; greater than 0."""
+    waiting: int = 0
+    """Requests of anybody that wait in the engine, as it reports; 0 if it does not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestShape:
+    """`affinity` is the same for prompts that begin alike (`Prefix.affinity`)."""
+
+    prompt_tokens: int
+    affinity: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weights:
+    """What the estimates are worth."""
+
+    eviction_price: float = 1.0
+    """Tokens of prefill that an evicted token will cost later. 0: each request looks only at
+    itself, spreads copies of prefixes and pollutes the caches; 1: as if it were asked for again."""
+    decode_penalty_s: float = 0.02
+    """Delay of prefill by each request in flight: prefill and decode share the engine's steps."""
+    noise_relative: float = 0.05
+    noise_s: float = 0.005
+    """Scores no further than the greater of the two from the best are as good as the best."""
+    noise_work: float = 0.05
+    """As good, too, is work that differs by less than this part of the prompt's tokens."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """`available_cached_tokens` is the best over all candidates, whoever was chosen; `score_s` is
+    the score of the chosen one under the prefix policy, whatever the policy was."""
+
+    backend: str
+    reason: Reason
+    expected_cached_tokens: int
+    available_cached_tokens: int
+    score_s: float
+
+
+def choose(
+    policy: Policy,
+    candidates: Sequence[Candidate],
+    prompt: RequestShape,
+    turn: int,
+    weights: Weights,
+) -> Decision:
+    """The order of the candidates is of no importance. `turn` counts the caller's requests.
+
+    Raises ValueError if there are no candidates.
+    """
+    if not candidates:
+        raise ValueError("no candidates")
+    if len(candidates) == 1:
+        chosen, reason = candidates[0], Reason.ONLY_ONE
+    elif policy is Policy.ROUND_ROBIN:
+        in_turn = sorted(candidates, key=lambda candidate: candidate.name)
+        chosen, reason = in_turn[turn % len(in_turn)], Reason.ROUND_ROBIN
+    elif policy is Policy.RENDEZVOUS:
+        chosen, reason = rendezvous(candidates, prompt.affinity), Reason.RENDEZVOUS
+    elif policy is Policy.LEAST_LOAD:
+        chosen, reason = _least_load(candidates, prompt)
+    else:
+        chosen, reason = _least_score(candidates, prompt, weights)
+    return Decision(
+        backend=chosen.name,
+        reason=reason,
+        expected_cached_tokens=chosen.cached_tokens,
+        available_cached_tokens=max([candidate.cached_tokens for candidate in candidates]),
+        score_s=score_s(chosen, prompt, weights),
+    )
+
+
+def work_tokens(candidate: Candidate, prompt: RequestShape, weights: Weights) -> float:
+    """What this request itself costs there: its uncached tokens, and the price of what those evict.
+
+    Where the cache is full, computing u tokens evicts about u tokens, so this is (1 + price) x u.
+    Charging what would really be evicted, and never more than is computed, is the same there, and
+    lets a cache that still has room attract new prefixes.
+    """
+    uncached = max(prompt.prompt_tokens - candidate.cached_tokens, 0)
+    return uncached + weights.eviction_price * min(uncached, candidate.evicted_tokens)
+
+
+def score_s(candidate: Candidate, prompt: RequestShape, weights: Weights) -> float:
+    """Seconds of prefill until its first token, with what it costs others; less is better.
+
+    score = (queued tokens + own work) / rate + max(in flight, waiting) x decode penalty
+    """
+    tokens = candidate.queued_tokens + work_tokens(candidate, prompt, weights)
+    running = max(candidate.in_flight, candidate.waiting)
+    return tokens / candidate.prefill_tokens_per_s + running * weights.decode_penalty_s
+
+
+def rendezvous(candidates: Sequence[Candidate], affinity: int) -> Candidate:
+    """Highest random weight: all who ask alike agree, and only 1/n moves when a backend leaves."""
+    return max(
+        candidates,
+        key=lambda candidate: (xxh3_64_intdigest(candidate.name, affinity), candidate.name),
+    )
+
+
+def _least_score(
+    candidates: Sequence[Candidate], prompt: RequestShape, weights: Weights
+) -> tuple[Candidate, Reason]:
+    """Near-ties are settled in two steps.
+
+    Queues and rates are estimates, so a small difference in time is noise. What is cached is not:
+    a short prompt's warm prefix is worth only milliseconds, and would be lost to a hash. So among
+    those near the best, first those with the least work of their own, and only where that is about
+    equal too, rendezvous: replicas then agree, and prompts that begin alike meet.
+    """
+    scores = [score_s(candidate, prompt, weights) for candidate in candidates]
+    best = min(scores)
+    limit = best + max(weights.noise_s, weights.noise_relative * best)
+    near = [
+        candidate for candidate, score in zip(candidates, scores, strict=True) if score <= limit
+    ]
+    if len(near) > 1:
+        work = [work_tokens(candidate, prompt, weights) for candidate in near]
+        most = min(work) + weights.noise_work * prompt.prompt_tokens
+        near = [candidate for candidate, own in zip(near, work, strict=True) if own <= most]
+    if len(near) > 1:
+        return rendezvous(near, prompt.affinity), Reason.RENDEZVOUS
+    held = [candidate.cached_tokens for candidate in candidates]
+    holds_most = near[0].cached_tokens == max(held) > min(held)
+    return near[0], Reason.PREFIX if holds_most else Reason.LOAD
+
+
+def _least_load(candidates: Sequence[Candidate], prompt: RequestShape) -> tuple[Candidate, Reason]:
+    """The shortest queue in seconds, then the fewest requests, then rendezvous."""
+
+    def load(candidate: Candidate) -> tuple[float, int]:
+        return candidate.queued_tokens / candidate.prefill_tokens_per_s, candidate.in_flight
+
+    least = min(map(load, candidates))
+    equal = [candidate for candidate in candidates if load(candidate) == least]
+    if len(equal) > 1:
+        return rendezvous(equal, prompt.affinity), Reason.RENDEZVOUS
+    return equal[0], Reason.LOAD

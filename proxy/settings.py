@@ -1,0 +1,220 @@
+"""Every setting of prefold: the one place that reads the TOML file and the environment.
+
+Order: defaults below < TOML file < environment (`PREFOLD_SERVER__PORT=8001`, tables joined by two
+underscores) < the command line's few flags. Only `proxy/app.py` and the CLI see these objects;
+everything else takes plain arguments.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_type_hints
+from urllib.parse import urlsplit
+
+import msgspec
+
+from prefold.proxy.errors import SettingsError
+
+ENV_PREFIX = "PREFOLD_"
+# Variables under the same prefix that are not settings: where the embedded engine is cached, and
+# the test-suite's switch that turns skips into failures.
+ENV_OTHER = frozenset({"PREFOLD_CONFIG", "PREFOLD_CACHE", "PREFOLD_REQUIRE_ALL"})
+
+Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
+Positive = Annotated[float, msgspec.Meta(gt=0)]
+NotNegative = Annotated[float, msgspec.Meta(ge=0)]
+Count = Annotated[int, msgspec.Meta(ge=1)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    host: str = "127.0.0.1"
+    port: Port = 8000
+    admin_host: str = "127.0.0.1"
+    admin_port: Port = 8001
+    max_body_mib: Positive = 32.0
+    max_json_depth: Count = 64
+    drain_s: NotNegative = 30.0
+    decision_header: bool = True
+    log_requests: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeouts:
+    connect_s: Positive = 5.0
+    first_byte_s: Positive = 600.0
+    idle_s: Positive = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Routing:
+    policy: Literal["prefix", "round_robin", "least_load", "rendezvous"] = "prefix"
+    eviction_price: NotNegative = 1.0
+    decode_penalty_s: NotNegative = 0.02
+    noise_relative: NotNegative = 0.05
+    noise_s: NotNegative = 0.005
+    initial_prefill_tokens_per_s: Positive = 5000.0
+    tenant_header: str = ""
+    secret: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Index:
+    default_capacity_tokens: Count = 262_144
+    default_block_tokens: Count = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tokens:
+    memo_mib: Positive = 64.0
+    inline_chars: Annotated[int, msgspec.Meta(ge=0)] = 65_536
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    interval_s: Positive = 5.0
+    timeout_s: Positive = 5.0
+    failures_to_eject: Count = 3
+    eject_s: Positive = 5.0
+    eject_max_s: Positive = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backend:
+    url: str
+    name: str = ""
+    engine: Literal["auto", "llama.cpp", "vllm", "openai"] = "auto"
+    api_key: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    tokenizer: str = ""
+    chat_template: str = ""
+    aliases: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    server: Server = Server()
+    timeouts: Timeouts = Timeouts()
+    routing: Routing = Routing()
+    index: Index = Index()
+    tokens: Tokens = Tokens()
+    health: Health = Health()
+    backends: tuple[Backend, ...] = ()
+    models: dict[str, Model] = field(default_factory=dict)
+
+
+def load(
+    path: Path | None,
+    *,
+    backends: tuple[str, ...] = (),
+    overrides: Mapping[str, Mapping[str, Any]] | None = None,
+    env: Mapping[str, str] = os.environ,
+) -> Settings:
+    """Settings from file, environment and flags; raises SettingsError with the key and the reason.
+
+    `backends` are URLs from the command line; they are added to those of the file.
+    """
+    data = _read_toml(path) if path is not None else {}
+    _merge_environment(data, env)
+    for table, values in (overrides or {}).items():
+        data.setdefault(table, {}).update(values)
+    if backends:
+        data.setdefault("backends", []).extend({"url": url} for url in backends)
+    _reject_unknown_keys(data, Settings, "")
+    try:
+        settings = msgspec.convert(data, Settings)
+    except msgspec.ValidationError as error:
+        raise SettingsError(_readable(str(error))) from None
+    return _with_checked_backends(settings)
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise SettingsError(f"{path} is not UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"{path}: {error}") from None
+
+
+def _merge_environment(data: dict[str, Any], env: Mapping[str, str]) -> None:
+    """Environment values are read as TOML values, else as plain strings."""
+    for key in sorted(env):
+        if not key.startswith(ENV_PREFIX) or key in ENV_OTHER:
+            continue
+        table, _, name = key[len(ENV_PREFIX) :].lower().partition("__")
+        if not name or table in ("backends", "models"):
+            raise SettingsError(
+                f"environment variable {key}: expected {ENV_PREFIX}<TABLE>__<KEY> of a plain table,"
+                f" such as {ENV_PREFIX}SERVER__PORT"
+            )
+        if not isinstance(data.setdefault(table, {}), dict):
+            raise SettingsError(f"{table} must be a table")
+        data[table][name] = _toml_value(env[key])
+
+
+def _toml_value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _reject_unknown_keys(value: Any, kind: type, where: str) -> None:
+    if not isinstance(value, dict):
+        return  # a wrong type is msgspec's to report
+    types = get_type_hints(kind)
+    for key, inner in value.items():
+        if key not in types:
+            nearest = difflib.get_close_matches(key, types, n=1, cutoff=0.0)
+            raise SettingsError(f"unknown setting {where}{key}; did you mean {where}{nearest[0]}?")
+        if dataclasses.is_dataclass(types[key]):
+            _reject_unknown_keys(inner, types[key], f"{where}{key}.")
+    if kind is Settings:
+        _reject_in_collections(value)
+
+
+def _reject_in_collections(data: dict[str, Any]) -> None:
+    backends, models = data.get("backends", []), data.get("models", {})
+    for number, backend in enumerate(backends if isinstance(backends, list) else []):
+        _reject_unknown_keys(backend, Backend, f"backends[{number}].")
+    for name, model in models.items() if isinstance(models, dict) else ():
+        _reject_unknown_keys(model, Model, f'models."{name}".')
+
+
+def _readable(error: str) -> str:
+    """msgspec says "... - at `$.server.port`"; a reader of TOML looks for `server.port`."""
+    reason, _, where = error.partition(" - at `$.")
+    return f"{where.rstrip('`')}: {reason}" if where else error
+
+
+def _with_checked_backends(settings: Settings) -> Settings:
+    """Names default to host:port of the URL and must be unique; URLs are http(s) without a path."""
+    named = []
+    seen: set[str] = set()
+    for number, backend in enumerate(settings.backends):
+        parts = urlsplit(backend.url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise SettingsError(f"backends[{number}].url: expected http://HOST:PORT")
+        if parts.path.rstrip("/") or parts.query or parts.fragment or parts.username:
+            raise SettingsError(
+                f"backends[{number}].url: only scheme, host and port (paths such as /v1 are added)"
+            )
+        url = f"{parts.scheme}://{parts.netloc}"
+        name = backend.name or parts.netloc
+        if name in seen:
+            raise SettingsError(f"backends[{number}].name: {name!r} is used twice")
+        seen.add(name)
+        named.append(dataclasses.replace(backend, url=url, name=name))
+    return dataclasses.replace(settings, backends=tuple(named))

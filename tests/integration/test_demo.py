@@ -1,0 +1,105 @@
+"""`prefold demo` as a user runs it: real engines, a real proxy, and nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from prefold.backends.embedded import EnginePaths
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
+
+DEMO = [sys.executable, "-m", "prefold.proxy.cli", "demo", "--skip-roomy"]
+# One client sends in a fixed order, so that every token count below is the same in every run.
+SMALL = ["--requests", "8", "--tenants", "3", "--prefix-tokens", "60", "--clients", "1"]
+
+
+def children_of(parent: int) -> list[int]:
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(fields[1]) == parent and fields[0] != "Z":
+            found.append(int(stat.parent.name))
+    return found
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rpartition(")")[2].split()[0] not in ("Z", "X")
+
+
+def test_prefix_routing_computes_less_than_round_robin(
+    engine_paths: EnginePaths, tmp_path: Path
+) -> None:
+    """The main job, small: same prompts in both arms, the saving in the engines' own numbers."""
+    file = tmp_path / "demo.json"
+    result = subprocess.run([*DEMO, *SMALL, "--json", str(file)], capture_output=True, text=True)
+
+    assert result.returncode == 0, result.stdout + result.stderr
+    round_robin, prefix = json.loads(file.read_text())["arms"]
+    for arm in (round_robin, prefix):
+        assert (arm["requests"], arm["errors"]) == (8, 0)
+        assert arm["prompt_tokens"] == arm["prefill_tokens_computed"] + arm["prefill_tokens_saved"]
+        assert arm["counters_agree"] is True
+        assert arm["ttft_ms"]["p50"] > 0
+        assert sum(backend["requests"] for backend in arm["backends"]) == 8
+    assert [backend["requests"] for backend in round_robin["backends"]] == [4, 4]
+    assert prefix["prompt_tokens"] == round_robin["prompt_tokens"]
+    assert prefix["prefill_tokens_computed"] < round_robin["prefill_tokens_computed"]
+    assert "prefill tokens computed" in result.stdout
+    assert "Prefix routing computed" in result.stdout
+
+
+def test_the_json_can_go_to_standard_output(engine_paths: EnginePaths) -> None:
+    """With `--json -` nothing but the JSON is there; the table moves to standard error."""
+    small = ["--requests", "2", "--tenants", "1", "--prefix-tokens", "10"]
+    result = subprocess.run([*DEMO, *small, "--json", "-"], capture_output=True, text=True)
+
+    assert result.returncode == 0, result.stderr
+    assert [arm["policy"] for arm in json.loads(result.stdout)["arms"]] == ["round_robin", "prefix"]
+    assert "prefill tokens computed" in result.stderr
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+@pytest.mark.parametrize(
+    ("number", "status"),
+    [
+        (signal.SIGKILL, -signal.SIGKILL),
+        (signal.SIGTERM, 128 + signal.SIGTERM),
+        (signal.SIGINT, 128 + signal.SIGINT),
+    ],
+)
+def test_no_process_is_left_behind(
+    engine_paths: EnginePaths, number: signal.Signals, status: int
+) -> None:
+    """Two engines and the proxy go with the demo, however it ends."""
+    with subprocess.Popen(
+        [*DEMO, "--requests", "500"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as demo:
+        try:
+            deadline = time.monotonic() + 120
+            while len(children := children_of(demo.pid)) < 3:
+                assert demo.poll() is None, "the demo ended by itself"
+                assert time.monotonic() < deadline, "the demo did not start its processes"
+                time.sleep(0.02)
+            demo.send_signal(number)
+            assert demo.wait(60) == status
+        finally:
+            demo.kill()
+
+    deadline = time.monotonic() + 60
+    while any(is_alive(child) for child in children):
+        assert time.monotonic() < deadline, "a child outlived the demo"
+        time.sleep(0.02)

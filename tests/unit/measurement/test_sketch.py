@@ -1,0 +1,35 @@
+"""Quantiles in bounded memory."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prefold.measurement.sketch import Sketch
+
+
+@given(st.lists(st.floats(1e-6, 1e4), min_size=1, max_size=200), st.floats(0, 1))
+def test_quantiles_are_within_the_relative_error_of_the_exact_ones(
+    values: list[float], q: float
+) -> None:
+    """Against the sorted list, at the same rank."""
+    sketch = Sketch(relative_error=0.01)
+    for value in values:
+        sketch.add(value)
+    exact = sorted(values)[int(q * (len(values) - 1))]
+    found = sketch.quantile(q)
+
+    assert found is not None
+    assert abs(found - exact) <= 0.0101 * exact
+
+
+def test_an_empty_series_has_no_quantiles() -> None:
+    """Unknown, not zero."""
+    assert Sketch().quantile(0.5) is None
+
+
+def test_memory_does_not_grow_with_the_series() -> None:
+    """A million values of six decades need some hundred buckets."""
+    sketch = Sketch()
+    for exponent in range(1_000):
+        sketch.add(10 ** (exponent % 600 / 100 - 5))
+    assert len(sketch._buckets) < 800
+    assert sketch.count == 1_000

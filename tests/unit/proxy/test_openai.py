@@ -1,0 +1,114 @@
+"""Reading the members of a request that matter, and refusing what is no request."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prefold.proxy.errors import BadRequest
+from prefold.proxy.openai import ChatBody, CompletionBody, depth_exceeds, parse
+
+HELLO = [{"role": "user", "content": "hello"}]
+
+
+def chat(raw: bytes) -> ChatBody:
+    body = parse(ChatBody, raw, 64).body
+    assert isinstance(body, ChatBody)
+    return body
+
+
+def test_members_that_decide_the_prompt_are_read_and_others_are_left_alone() -> None:
+    """Unknown members of any type are no error: they belong to the engine."""
+    raw = json.dumps({"model": "m", "messages": HELLO, "x": {"y": []}, "seed": 2**70}).encode()
+    body = chat(raw)
+
+    assert (body.model, body.messages, body.stream) == ("m", HELLO, None)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{"messages":[{"role":"user","content":"\\ud83d"}]}',
+        b'{"messages":[{"role":"user","content":"x"}],"temperature":NaN}',
+        b'{"messages":[{"role":"user","content":"x"}],"top_p":1e999}',
+        b'{"model":"a","model":"b","messages":[{"role":"user","content":"x"}]}',
+    ],
+    ids=["lone surrogate", "NaN", "huge float", "duplicate"],
+)
+def test_what_engines_accept_is_accepted(raw: bytes) -> None:
+    """The strict fast parser is not the last word."""
+    assert chat(raw).messages[0]["role"] == "user"
+
+
+@pytest.mark.parametrize(
+    ("raw", "param"),
+    [
+        (b"", None),
+        (b"{", None),
+        (b"\xff\xfe", None),
+        (b"[]", None),
+        (b"null", None),
+        (b'"x"', None),
+        (b'{"model":"m"}', "messages"),
+        (b'{"messages":[]}', "messages"),
+        (b'{"messages":"hello"}', "messages"),
+        (b'{"messages":[1]}', "messages[0]"),
+        (b'{"model":7,"messages":[{}]}', "model"),
+        (b'{"stream":"yes","messages":[{}]}', "stream"),
+        (b'{"tools":{},"messages":[{}]}', "tools"),
+        (b'{"temperature":NaN,"messages":"x"}', "messages"),
+    ],
+)
+def test_what_is_no_request_is_a_400_that_names_the_member(raw: bytes, param: str | None) -> None:
+    """OpenAI's `param` says where to look."""
+    with pytest.raises(BadRequest) as error:
+        parse(ChatBody, raw, 64)
+
+    assert (error.value.status, error.value.param) == (400, param)
+
+
+def test_errors_do_not_quote_the_request() -> None:
+    """A prompt must not come back in an error, or get into a log by it."""
+    for raw in (b'{"messages": "sentinel"}', b'{"messages": sentinel}', b"sentinel"):
+        with pytest.raises(BadRequest) as error:
+            parse(ChatBody, raw, 64)
+        assert "sentinel" not in error.value.message
+
+
+@pytest.mark.parametrize("raw", [b"[" * 100_000, b'{"a":' * 100_000, b'{"messages":' + b"[" * 65])
+def test_deep_nesting_is_refused_before_it_is_parsed(raw: bytes) -> None:
+    """No recursion error, whatever the parser."""
+    with pytest.raises(BadRequest, match="deeper than 64"):
+        parse(ChatBody, raw, 64)
+
+
+@given(
+    st.recursive(
+        st.one_of(st.integers(), st.text(alphabet='[]{}"\\a')),
+        lambda inner: st.one_of(
+            st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=3), inner, max_size=3)
+        ),
+        max_leaves=40,
+    ),
+    st.integers(0, 8),
+)
+def test_depth_is_counted_exactly(value: object, limit: int) -> None:
+    """Brackets inside strings, escaped quotes included, are not nesting."""
+
+    def depth(value: object) -> int:
+        inner = value.values() if isinstance(value, dict) else value
+        if isinstance(inner, str | int) or not hasattr(inner, "__iter__"):
+            return 0
+        return 1 + max(map(depth, inner), default=0)
+
+    assert depth_exceeds(json.dumps(value).encode(), limit) == (depth(value) > limit)
+
+
+@pytest.mark.parametrize("prompt", ["text", [1, 2, 3], ["a", "b"], [[1, 2], [3]]])
+def test_all_forms_of_a_completion_prompt_are_read(prompt: object) -> None:
+    """Text, token ids, and lists of either."""
+    body = parse(CompletionBody, json.dumps({"prompt": prompt}).encode(), 64).body
+
+    assert isinstance(body, CompletionBody)
+    assert body.prompt == prompt

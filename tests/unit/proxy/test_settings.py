@@ -1,0 +1,122 @@
+"""Settings from file, environment and flags."""
+
+import dataclasses
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from prefold.proxy.errors import SettingsError
+from prefold.proxy.settings import Backend, Model, Settings, load
+
+EXAMPLE = Path(__file__).parents[3] / "prefold.example.toml"
+
+
+def settings(tmp_path: Path, text: str, **env: str) -> Settings:
+    path = tmp_path / "prefold.toml"
+    path.write_text(text, encoding="utf-8")
+    return load(path, env=env)
+
+
+def test_nothing_given_is_the_defaults() -> None:
+    """Loopback, and no backends."""
+    made = load(None, env={})
+
+    assert made == Settings()
+    assert made.server.host == made.server.admin_host == "127.0.0.1"
+
+
+def test_environment_wins_over_the_file_and_flags_over_both(tmp_path: Path) -> None:
+    """Defaults < file < environment < flags."""
+    path = tmp_path / "prefold.toml"
+    path.write_text("[server]\nport = 1\nadmin_port = 2\ndrain_s = 3\n")
+    env = {"PREFOLD_SERVER__ADMIN_PORT": "20", "PREFOLD_SERVER__PORT": "10", "OTHER": "x"}
+    made = load(path, env=env, overrides={"server": {"port": 100}}).server
+
+    assert (made.port, made.admin_port, made.drain_s) == (100, 20, 3.0)
+
+
+def test_environment_values_may_be_plain_words(tmp_path: Path) -> None:
+    """No TOML quoting is needed in a shell."""
+    made = settings(tmp_path, "", PREFOLD_ROUTING__POLICY="least_load")
+
+    assert made.routing.policy == "least_load"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[servr]\n", "unknown setting servr; did you mean server?"),
+        ("[server]\nprot = 1", "unknown setting server.prot; did you mean server.port?"),
+        (
+            '[[backends]]\nurl = "http://a"\nkey = "k"',
+            "unknown setting backends[0].key; did you mean backends[0].api_key?",
+        ),
+        (
+            '[models."m/x"]\ntokeniser = "x"',
+            'unknown setting models."m/x".tokeniser; did you mean models."m/x".tokenizer?',
+        ),
+        ('[server]\nport = "x"', "server.port: Expected `int`, got `str`"),
+        ("[server]\nport = 70000", "server.port: Expected `int` <= 65535"),
+        ("server = 3", "server: Expected `object`, got `int`"),
+        ('[routing]\npolicy = "best"', "routing.policy: Invalid enum value 'best'"),
+        ('[[backends]]\nname = "a"', "backends[0]: Object missing required field `url`"),
+        ('[[backends]]\nurl = "a:80"', "backends[0].url: expected http://HOST:PORT"),
+        ('[[backends]]\nurl = "http://a/v1"', "backends[0].url: only scheme, host and port"),
+        (
+            '[[backends]]\nurl = "http://a"\n[[backends]]\nurl = "http://a"',
+            "backends[1].name: 'a' is used twice",
+        ),
+        ("[server", "Expected ']' at the end of a table declaration"),
+    ],
+)
+def test_every_mistake_names_the_key(tmp_path: Path, text: str, said: str) -> None:
+    """And, for an unknown key, the nearest valid one."""
+    with pytest.raises(SettingsError) as error:
+        settings(tmp_path, text)
+
+    assert said in str(error.value)
+
+
+def test_a_mistyped_environment_variable_is_an_error_too(tmp_path: Path) -> None:
+    """A setting that does nothing would be worse."""
+    with pytest.raises(SettingsError, match="server.prot"):
+        settings(tmp_path, "", PREFOLD_SERVER__PROT="1")
+    with pytest.raises(SettingsError, match="PREFOLD_PORT"):
+        settings(tmp_path, "", PREFOLD_PORT="1")
+
+
+def test_the_example_file_is_the_defaults_and_holds_every_setting() -> None:
+    """prefold.example.toml shows each key once, at its default (examples of lists aside)."""
+    made = load(EXAMPLE, env={})
+    assert dataclasses.replace(made, backends=(), models={}) == Settings()
+    assert made.backends
+    assert made.models
+
+    shown = tomllib.loads(EXAMPLE.read_text(encoding="utf-8"))
+    assert _keys(shown, made) == _keys(dataclasses.asdict(Settings()), made)
+
+
+def test_every_line_of_the_example_has_a_comment() -> None:
+    """A setting without an explanation is not documented."""
+    lines = EXAMPLE.read_text(encoding="utf-8").splitlines()
+    for number, line in enumerate(lines):
+        if " = " in line and not line.startswith("#"):
+            assert "#" in line or lines[number - 1].startswith("#"), line
+
+
+def _keys(data: dict[str, Any], example: Settings) -> set[str]:
+    tables = {
+        f"{table}.{key}"
+        for table, values in data.items()
+        if table not in ("backends", "models")
+        for key in values
+    }
+    backend = {field.name for field in dataclasses.fields(Backend)}
+    model = {field.name for field in dataclasses.fields(Model)}
+    for one in data.get("backends", ()):
+        assert set(one) == backend
+    for one in data.get("models", {}).values():
+        assert set(one) == model
+    return tables

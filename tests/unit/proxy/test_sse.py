@@ -1,0 +1,63 @@
+"""Cutting a byte stream into whole events."""
+
+import pytest
+
+from prefold.proxy.sse import EventSplitter, EventTooLong, event_data
+
+
+def split(*chunks: bytes) -> list[bytes]:
+    splitter = EventSplitter()
+    events = [event for chunk in chunks for event in splitter.feed(chunk)]
+    last = splitter.finish()
+    return events if last is None else [*events, last]
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+def test_all_three_line_ends_end_events(end: bytes) -> None:
+    """LF, CRLF and CR, each doubled, are event boundaries."""
+    events = [b"data: a" + end * 2, b": note" + end + b"data: b" + end * 2]
+
+    assert split(b"".join(events)) == events
+
+
+def test_a_crlf_split_over_two_reads_is_one_line_end() -> None:
+    """CR at the end of one read and LF at the start of the next do not end an event."""
+    assert split(b"data: a\r", b"\ndata: b\r", b"\n\r", b"\n") == [b"data: a\r\ndata: b\r\n\r\n"]
+
+
+def test_an_incomplete_event_is_held_back_and_dropped_at_the_end() -> None:
+    """What has no blank line is not an event."""
+    splitter = EventSplitter()
+
+    assert splitter.feed(b"data: a\n\ndata: b\n") == [b"data: a\n\n"]
+    assert splitter.tail == b"data: b\n"
+    assert splitter.finish() is None
+
+
+def test_an_event_over_the_limit_is_refused() -> None:
+    """An upstream cannot make the proxy hold an endless event."""
+    splitter = EventSplitter(max_event_bytes=10)
+
+    with pytest.raises(EventTooLong):
+        splitter.feed(b"data: 0123456789")
+
+
+@pytest.mark.parametrize(
+    ("event", "data"),
+    [
+        (b"data: x\n\n", b"x"),
+        (b"data:x\n\n", b"x"),
+        (b"data:  x\n\n", b" x"),
+        (b"data: x\r\n\r\n", b"x"),
+        (b"id: 7\ndata: x\n\n", b"x"),
+        (b"data: x\ndata: y\n\n", b"x\ny"),
+        (b"data:\n\n", b""),
+        (b": comment\n\n", None),
+        (b"event: ping\n\n", None),
+        (b"\ndata: x\n\n", b"x"),
+        (b"metadata: x\n\n", None),
+    ],
+)
+def test_the_data_of_an_event(event: bytes, data: bytes | None) -> None:
+    """One leading space is dropped, several data lines are joined, other fields ignored."""
+    assert event_data(event) == data

@@ -1,0 +1,107 @@
+"""When tokens came, and how a stream ended."""
+
+import pytest
+
+from prefold.proxy.stream_meter import Ending, StreamMeter, is_usage_only
+from tests.support.upstream import DONE, delta, event
+
+
+def metered(*events: bytes) -> StreamMeter:
+    meter = StreamMeter()
+    for number, one in enumerate(events):
+        meter.observe(one, float(number))
+    return meter
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        delta("Hi"),
+        delta(reasoning_content="Hmm"),
+        delta(reasoning="Hmm"),
+        delta(tool_calls=[{"index": 0, "function": {"name": "f", "arguments": ""}}]),
+        delta(function_call={"name": "f"}),
+        delta(refusal="No"),
+        event(choices=[{"index": 0, "text": "Hi", "finish_reason": None}]),
+        delta("Hi", finish="length"),
+        b'data:{"choices":[{"delta":{"content":"Hi"}}]}\n\n',
+        b'id: 1\r\ndata: {"choices":[{"delta":{"content":"Hi"}}]}\r\n\r\n',
+    ],
+)
+def test_output_of_any_kind_is_a_token(token: bytes) -> None:
+    """Content, reasoning, tool calls, refusals, and text of a completion."""
+    assert metered(delta("", role="assistant"), token).token_times == [1.0]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        delta(role="assistant"),
+        delta("", role="assistant"),
+        delta(finish="stop"),
+        delta(tool_calls=[]),
+        event(choices=[]),
+        event(choices=[], usage={"prompt_tokens": 1}),
+        event(choices=[{"index": 0}]),
+        event(choices=None, prompt_progress={"total": 5, "cache": 0, "processed": 2}),
+        b": ping\n\n",
+        b"data:\n\n",
+        b"data: not json\n\n",
+        b"event: x\nretry: 5\n\n",
+        DONE,
+    ],
+)
+def test_everything_else_is_not_a_token(other: bytes) -> None:
+    """Role-only, empty, finish, usage, progress, comments, [DONE]: relayed and not clocked."""
+    assert metered(other).token_times == []
+
+
+def test_usage_and_timings_are_the_last_ones_seen() -> None:
+    """A null in an ordinary chunk is not the final usage."""
+    meter = metered(
+        event(choices=[], usage={"prompt_tokens": 5, "prompt_tokens_details": None}),
+        event(choices=[], usage=None),
+        event(choices=[], timings={"cache_n": 3, "prompt_n": 2, "prompt_ms": 7.5}),
+    )
+
+    assert meter.usage is not None
+    assert meter.usage.prompt_tokens == 5
+    assert meter.timings is not None
+    assert meter.timings.cache_n == 3
+
+
+@pytest.mark.parametrize(
+    ("events", "ending"),
+    [
+        ([], Ending.OPEN),
+        ([delta("Hi")], Ending.OPEN),
+        ([DONE], Ending.COMPLETE),
+        ([delta("Hi", finish="stop")], Ending.COMPLETE),
+        ([event(choices=[{"index": 0, "finish_reason": "stop"}, {"index": 1}])], Ending.OPEN),
+        (
+            [
+                event(choices=[{"index": 1, "finish_reason": "stop"}]),
+                event(choices=[{"index": 0, "finish_reason": "length"}]),
+            ],
+            Ending.COMPLETE,
+        ),
+        ([event(error={"message": "x"}), DONE], Ending.ERROR),
+        ([event(error="x"), DONE], Ending.HIDDEN_ERROR),
+        ([event(object="error", message="x", code=500), DONE], Ending.HIDDEN_ERROR),
+        ([event(error=None, choices=[]), DONE], Ending.COMPLETE),
+    ],
+)
+def test_how_a_stream_ended(events: list[bytes], ending: Ending) -> None:
+    """[DONE] or a finish_reason for every choice is whole; an error is one in any shape."""
+    assert metered(*events).ending is ending
+
+
+def test_only_the_extra_chunk_is_usage_only() -> None:
+    """A finish chunk that carries usage too (llama.cpp) is the client's."""
+    meter = StreamMeter()
+
+    assert is_usage_only(meter.observe(event(choices=[], usage={"prompt_tokens": 1}), 0.0))
+    finish = event(choices=[{"index": 0, "finish_reason": "stop"}], usage={"prompt_tokens": 1})
+    assert not is_usage_only(meter.observe(finish, 0.0))
+    assert not is_usage_only(meter.observe(event(choices=[]), 0.0))
+    assert not is_usage_only(meter.observe(DONE, 0.0))
