@@ -38,7 +38,11 @@ class Monitor:
     async def watch(self, backend: Backend) -> None:
         """Never returns; cancel it to stop."""
         while True:
-            await self.probe(backend)
+            try:
+                await self.probe(backend)
+            except Exception as error:  # noqa: BLE001 - a boundary: probing must go on
+                log.error("probe of %s: unexpected %s", backend.name, type(error).__name__)
+                backend.health.probed(False)
             # A backend that is down is asked more often: it is what requests wait for.
             share = 1.0 if backend.health.reachable else 0.2
             await asyncio.sleep(self._interval_s * share)

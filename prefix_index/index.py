@@ -15,7 +15,7 @@ from prefold.prefix_index.prefix import Prefix
 
 @dataclass(slots=True, eq=False)
 class Placement:
-    """One request in one cache, from `begin` to `finish`. All but `cached_tokens` is the cache's."""
+    """One request in one cache, from `begin` to `finish`. Only `cached_tokens` is for callers."""
 
     prefix: Prefix
     cached_tokens: int
@@ -89,6 +89,11 @@ class PrefixIndex:
         if cache := self._caches.get(backend):
             cache.clear()
 
+    def size_tokens(self, backend: str) -> int:
+        """Tokens believed to be held there; 0 if it is not known."""
+        cache = self._caches.get(backend)
+        return 0 if cache is None else cache.size_tokens
+
     def match(self, prefix: Prefix, backends: Iterable[str]) -> dict[str, PrefixMatch]:
         """For each of these backends. Raises ValueError if a cache counts in other blocks than
         the ready keys of a trace."""
@@ -109,6 +114,6 @@ class PrefixIndex:
     def finish(
         self, backend: str, placement: Placement, now: float, *, computed: bool = True
     ) -> None:
-        """Late is harmless: a cache that was replaced or cleared since does not know the placement."""
+        """Late is harmless: a cache that was replaced or cleared since does not know it."""
         if cache := self._caches.get(backend):
             cache.finish(placement, now, computed=computed)

@@ -89,7 +89,7 @@ class Prefix:
         return chain
 
     def _make_chain(self, block_tokens: int) -> Sequence[int]:
-        full = self.length // block_tokens
+        full = self.length // block_tokens  # of ready keys, too: the last may be of a partial one
         if self.unit_tokens != 1:
             if block_tokens != self.unit_tokens:
                 raise ValueError(
@@ -97,13 +97,13 @@ class Prefix:
                 )
             ready: list[int] = self.units[:full].tolist()
             return ready
-        raw = memoryview(self.units).cast("B")
-        size = block_tokens * self.units.itemsize
-        chain, key = [], self.seed
-        for start in range(0, full * size, size):
-            key = xxh3_64_intdigest(raw[start : start + size], key)
-            chain.append(key)
-        return chain
+        if not full:
+            return []
+        # One conversion for all blocks: half the time of slicing a memoryview for each.
+        block = np.dtype((np.void, block_tokens * self.units.itemsize))
+        blocks: list[bytes] = self.units[: full * block_tokens].view(block).tolist()
+        key = self.seed
+        return [key := xxh3_64_intdigest(raw, key) for raw in blocks]
 
     def affinity(self, tokens: int = 256) -> int:
         """A key that prompts of one namespace share if they share their first `tokens` tokens.
@@ -112,4 +112,4 @@ class Prefix:
         `tokens` tokens (or the last) decides, since it stands for all before it.
         """
         units = -(-tokens // self.unit_tokens)
-        return xxh3_64_intdigest(memoryview(self.units[:units]).cast("B"), self.seed)
+        return xxh3_64_intdigest(self.units[:units].tobytes(), self.seed)

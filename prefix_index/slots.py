@@ -6,7 +6,7 @@ As with `cache_ram` 0. What a slot generated is in its cache too, but is not kno
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from prefold.prefix_index.index import Placement
@@ -29,6 +29,14 @@ class _Slot:
     def common(self, prefix: Prefix) -> int:
         """Leading tokens of the prompt that are in this slot."""
         return 0 if self.prefix is None else min(self.held, common_tokens(self.prefix, prefix))
+
+    def may_exceed(self, tokens: int, prefix: Prefix) -> bool:
+        """Whether more than so many can be common: a look at one unit rules most slots out."""
+        if self.prefix is None or self.held <= tokens or prefix.length <= tokens:
+            return False
+        unit = tokens // prefix.unit_tokens
+        theirs, ours = self.prefix.units, prefix.units
+        return unit < len(theirs) and bool(theirs[unit] == ours[unit])
 
 
 class SlotCache:
@@ -133,16 +141,22 @@ class SlotCache:
             return self._chosen[1:]
         idle = [slot for slot in self._slots if slot.busy is None]
         slot, common = _longest(idle or self._slots, prefix)
-        if idle and common <= self._similarity * prefix.length:
+        if idle and common / max(prefix.length, 1) <= self._similarity:
             slot = min(reversed(idle), key=lambda slot: slot.released)
             common = slot.common(prefix)
         self._chosen = prefix, slot, common
         return slot, common
 
 
-def _longest(slots: Iterable[_Slot], prefix: Prefix) -> tuple[_Slot, int]:
+def _longest(slots: Sequence[_Slot], prefix: Prefix) -> tuple[_Slot, int]:
     """The first of those with the longest common prefix."""
-    return max(((slot, slot.common(prefix)) for slot in slots), key=lambda pair: pair[1])
+    best, most = slots[0], slots[0].common(prefix)
+    for slot in slots[1:]:
+        if slot.may_exceed(most, prefix):
+            common = slot.common(prefix)
+            if common > most:
+                best, most = slot, common
+    return best, most
 
 
 def common_tokens(held: Prefix, asked: Prefix) -> int:

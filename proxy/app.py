@@ -105,16 +105,16 @@ async def build(settings: Settings) -> AsyncIterator[Proxy]:
 @asynccontextmanager
 async def watching(proxy: Proxy) -> AsyncIterator[None]:
     """Probes every backend for as long as the context is open."""
-    async with asyncio.TaskGroup() as group:
-        tasks = [
-            group.create_task(proxy.monitor.watch(backend), name=f"watch {backend.name}")
-            for backend in proxy.pool
-        ]
-        try:
-            yield
-        finally:
-            for task in tasks:
-                task.cancel()
+    tasks = [
+        asyncio.create_task(proxy.monitor.watch(backend), name=f"watch {backend.name}")
+        for backend in proxy.pool
+    ]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def log_line(record: RequestRecord) -> str:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from prefold.proxy.chat_template import ChatTemplate
+from prefold.proxy.chat_template import Dialect
 from prefold.proxy.encoder import Encoder
+from prefold.proxy.encoding_errors import TokenizerError
 from prefold.proxy.errors import BadRequest, ModelNotFound
-from prefold.proxy.tokenizer import TokenizerError, load_tokenizer
+from prefold.proxy.tokenizer import LoadedTokenizer, load_tokenizer
 
-log = logging.getLogger(__name__)
+DIALECTS: Mapping[str, Dialect] = {dialect.value: dialect for dialect in Dialect}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +41,7 @@ class ModelCatalog:
         self._inline_chars = inline_chars
         self._encoders: dict[str, Encoder | None] = {}
         self._problems: dict[str, str] = {}
+        self._dialects: dict[str, Dialect] = {}
         self._loading = asyncio.Lock()
 
     def names(self, served: Sequence[str]) -> list[str]:
@@ -66,48 +67,50 @@ class ModelCatalog:
         """Why `model` has no encoder; "" if it has one."""
         return self._problems.get(model, "no tokenizer is known for this model")
 
-    async def prepare(self, model: str, engines_own: str | None) -> Encoder | None:
-        """The model's encoder, loaded on first use: from the configured source, else from where
-        the engine loaded the model, if that is on this machine too. None: see `problem`."""
-        async with self._loading:
-            if model not in self._encoders:
-                self._encoders[model] = await self._load(model, engines_own)
-            return self._encoders[model]
+    async def prepare(self, model: str, engines_own: str | None, engine: str) -> None:
+        """Load the model's encoder on first use: from the configured source, else from where the
+        engine loaded the model, if that is on this machine too. Where it fails, `problem` tells.
 
-    async def _load(self, model: str, engines_own: str | None) -> Encoder | None:
-        source = self._sources.get(model, ModelSource())
-        place = source.tokenizer
-        if (
-            not place
-            and engines_own
-            and Path(engines_own).is_absolute()
-            and Path(engines_own).exists()
-        ):
-            place = engines_own
-        if not place:
-            return None
-        try:
-            loaded = await asyncio.to_thread(load_tokenizer, place)
-            template = loaded.template
-            if source.chat_template:
-                text = Path(source.chat_template).read_text(encoding="utf-8")
-                template = ChatTemplate(
-                    text, bos_token=loaded.bos_token, eos_token=loaded.eos_token
-                )
-        except (TokenizerError, OSError) as error:
-            log.warning("no exact tokens for model %s: %s", model, error)
-            self._problems[model] = str(error)
-            return None
-        self._problems[model] = ""
-        log.info("model %s: %s", model, loaded.tokenizer.describe())
-        return Encoder(
-            loaded.tokenizer,
-            template,
-            memo_bytes=self._memo_bytes,
-            inline_chars=self._inline_chars,
-        )
+        The first engine decides in whose dialect chats are prepared for the template.
+        """
+        async with self._loading:
+            if model in self._encoders:
+                return
+            source = self._sources.get(model, ModelSource())
+            dialect = DIALECTS.get(engine)
+            try:
+                loaded = await asyncio.to_thread(_load, source, engines_own, dialect)
+            except (TokenizerError, OSError) as error:
+                self._problems[model] = str(error)
+                self._encoders[model] = None
+                return
+            self._problems[model] = ""
+            self._encoders[model] = Encoder(
+                loaded.tokenizer,
+                loaded.template,
+                memo_bytes=self._memo_bytes,
+                inline_chars=self._inline_chars,
+            )
+            self._dialects[model] = loaded.dialect
+
+    def prepares_as(self, model: str, engine: str) -> bool:
+        """Whether chats of `model` are prepared as this engine does it."""
+        return DIALECTS.get(engine) == self._dialects.get(model)
 
     def close(self) -> None:
         for encoder in self._encoders.values():
             if encoder is not None:
                 encoder.close()
+
+
+def _load(source: ModelSource, engines_own: str | None, dialect: Dialect | None) -> LoadedTokenizer:
+    """Blocking: reads files and proves libraries equal. Raises TokenizerError or OSError."""
+    place = source.tokenizer
+    if not place and engines_own and Path(engines_own).is_absolute() and Path(engines_own).exists():
+        place = engines_own
+    if not place:
+        raise TokenizerError("no tokenizer is configured, and the engine's own is not here")
+    loaded = load_tokenizer(place, dialect=dialect)
+    if source.chat_template:
+        loaded = loaded.with_template(Path(source.chat_template).read_text(encoding="utf-8"))
+    return loaded

@@ -14,6 +14,7 @@ from prefold.proxy.encoding_errors import NotEncodable
 Message = Mapping[str, Any]
 Render = Callable[[dict[str, Any]], str | None]
 
+_RESERVED = {"messages", "tools", "documents", "add_generation_prompt", "continue_final_message"}
 _KEPT_AS_THEY_ARE = ("name", "tool_call_id", "reasoning_content")
 _NEEDLE = "hay-needle-hay"
 
@@ -75,6 +76,15 @@ class TemplateTraits:
             # As llama.cpp understands it: shown between tags such as <think>.
             reasoning=reasoning is not None and reasoning.rstrip().endswith((">", "]")),
         )
+
+
+def check(chat: Chat) -> None:
+    """Raise `NotEncodable` for what no engine's rules are known for."""
+    if clash := _RESERVED & chat.extra.keys():
+        raise NotEncodable(f"chat_template_kwargs sets {min(clash)}")
+    for message in chat.messages:
+        if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
+            raise NotEncodable("a message has no role")
 
 
 def texts_of(content: Any) -> list[str]:

@@ -17,7 +17,7 @@ import jinja2.parser
 import jinja2.sandbox
 import minijinja
 
-from prefold.proxy.chat_request import Chat, Message, Prepared, TemplateTraits
+from prefold.proxy.chat_request import Chat, Message, Prepared, TemplateTraits, check
 from prefold.proxy.dialect_llama_cpp import prepare_for_llama_cpp
 from prefold.proxy.dialect_vllm import prepare_for_vllm
 from prefold.proxy.encoding_errors import NotEncodable
@@ -25,7 +25,6 @@ from prefold.proxy.probe_chats import probe_chats
 
 # Instructions a rendering may take, about 0.1 s. The template is the operator's, the data is not.
 _FUEL = 5_000_000
-_RESERVED = {"messages", "tools", "documents", "add_generation_prompt", "continue_final_message"}
 
 
 class Dialect(StrEnum):
@@ -104,8 +103,7 @@ class ChatTemplate:
             raise NotEncodable("the chat template refuses this conversation") from error
 
     def _render(self, renderer: "_Renderer", chat: Chat) -> str:
-        if clash := _RESERVED & chat.extra.keys():
-            raise NotEncodable(f"chat_template_kwargs sets {min(clash)}")
+        check(chat)
         prepared = _PREPARE[self.dialect](self.traits, chat)
         text = renderer.render({**self._tokens, **prepared.variables}) + prepared.prefill
         return text if text.startswith(self._start) else self._start + text

@@ -111,7 +111,7 @@ def tokenizer() -> None:
 def convert(gguf: Path, folder: Path) -> None:
     """Write the tokenizer.json and tokenizer_config.json of a GGUF file into FOLDER."""
     from prefold.proxy import gguf_tokenizer
-    from prefold.proxy.tokenizer import TokenizerError
+    from prefold.proxy.encoding_errors import TokenizerError
 
     try:
         gguf_tokenizer.convert(gguf, folder)

@@ -12,10 +12,10 @@ import click
 
 # 4 tenants on 2 backends of 2 slots: the fleet's slots hold every tenant once, so prefix routing
 # can keep them all while round robin shows all 4 to both backends and evicts about every second
-# time. Over 100 seeds of a slot-exact simulation prefix routing computes 0.24 to 0.40 (median
-# 0.30) of round robin's prefill tokens. 350 tokens make a cold prefill of about 3 s on one core,
+# time. Over 100 seeds of a slot-exact simulation prefix routing computes 0.24 to 0.44 (median
+# 0.32) of round robin's prefill tokens. 320 tokens make a cold prefill of 2 to 3 s on one core,
 # and four arms of 36 requests finish in less than 3 minutes on two.
-DEFAULT_TENANTS, DEFAULT_SLOTS, DEFAULT_PREFIX_TOKENS, DEFAULT_REQUESTS = 4, 2, 350, 36
+DEFAULT_TENANTS, DEFAULT_SLOTS, DEFAULT_PREFIX_TOKENS, DEFAULT_REQUESTS = 4, 2, 320, 36
 # As many as backends: each can be busy, and none has a queue that would blur TTFT.
 DEFAULT_CLIENTS = 2
 

@@ -154,14 +154,13 @@ def _proxy(arm: Arm, urls: dict[str, str], model: Path, logs: Path) -> Iterator[
         _wait_until_ready(process, url, log_file)
         yield url
     finally:
-        process.terminate()
+        assert process.stdin is not None
+        process.stdin.close()  # its sign to leave
         try:
             process.wait(10.0)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-        assert process.stdin is not None
-        process.stdin.close()
 
 
 def _wait_until_ready(process: subprocess.Popen[bytes], url: str, log_file: Path) -> None:

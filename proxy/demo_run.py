@@ -120,7 +120,7 @@ def heading(options: DemoOptions, arms: Sequence[Arm]) -> str:
         f"{arm.slots} slots of {arm.context_per_slot:,} tokens each (roomy: {options.tenants}).\n"
         f"{options.requests} requests per arm from {options.tenants} tenants with system prompts "
         f"of about {options.prefix_tokens} tokens, conversations of {TURNS} turns, at most "
-        f"{MAX_TOKENS} tokens of answer; {options.clients} clients in a closed loop, one request "
+        f"{MAX_TOKENS} tokens of answer; clients in a closed loop: {options.clients}, one request "
         f"of a tenant at a time.\n"
         f"Engines restarted for each arm, in this order: {order}; seed {options.seed}."
     )

@@ -16,7 +16,7 @@ from prefold.prefix_index.block_lru import BlockLru
 from prefold.prefix_index.index import CacheModel, PrefixIndex
 from prefold.prefix_index.slots import SlotCache
 from prefold.proxy.catalog import ModelCatalog
-from prefold.proxy.tokenizer import NotEncodable
+from prefold.proxy.encoding_errors import NotEncodable
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,8 @@ class Fleet:
         self._index.set_cache(backend.name, self._cache_model(facts))
         backend.mode, backend.mode_reason = Mode.FEEDBACK, "the engine's tokens equal ours"
         for served in facts.models:
-            await self._catalog.prepare(served.id, served.tokenizer_source)
+            engine = backend.engine.name if backend.engine is not None else ""
+            await self._catalog.prepare(served.id, served.tokenizer_source, engine)
             difference = await self._difference(backend, served.id)
             if difference:
                 backend.mode, backend.mode_reason = Mode.APPROXIMATE, difference
@@ -81,6 +82,8 @@ class Fleet:
             return self._catalog.problem(model)
         if backend.engine is None:
             return "the engine is not known"
+        if not self._catalog.prepares_as(model, backend.engine.name):
+            return "the model's chats are prepared as another engine does"
         endpoint = self._endpoint(backend)
         try:
             for chat in PROBE_CHATS:

@@ -1,23 +1,21 @@
 """Read the tokenizer out of a GGUF file and write it as Hugging Face files.
 
-Knows the GGUF header and llama.cpp's names of pre-tokenizers; knows nothing of requests. The
-vocabulary, the merges and the chat template are in the file, the splitting rules are not: they are
-code inside llama.cpp, chosen by `tokenizer.ggml.pre`. A rule we cannot write exactly is refused.
+The vocabulary, the merges and the chat template are in the file. The rules that split a text are
+not: they are code inside llama.cpp, chosen by `tokenizer.ggml.pre`. A rule that cannot be written
+exactly is refused. Knows nothing of requests.
 """
 
 import json
-import struct
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from prefold.proxy.encoding_errors import TokenizerError
+from prefold.proxy.gguf_metadata import read_metadata
 
-# tokenizer.ggml.token_type, from the GGUF specification.
+_PREFIX = "tokenizer.ggml."
+# Values of token_type, from the GGUF specification.
 _UNKNOWN, _CONTROL, _USER_DEFINED = 2, 3, 4
-
-_SCALARS = dict(enumerate("BbHhIif?", start=0)) | {10: "Q", 11: "q", 12: "d"}
-_STRING, _ARRAY = 8, 9
 
 _GPT2_WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _CASELESS_WORDS = (
@@ -36,6 +34,7 @@ class _PreTokenizer:
     add_bos: bool = False
 
 
+# Each was compared with a running llama.cpp, ids for ids.
 _GPT2 = _PreTokenizer(words=_GPT2_WORDS)
 _QWEN2 = _PreTokenizer(words=_CASELESS_WORDS % "")
 _LLAMA3 = _PreTokenizer(words=_CASELESS_WORDS % "{1,3}", ignore_merges=True, add_bos=True)
@@ -71,25 +70,19 @@ def convert(gguf_path: Path, out_dir: Path) -> None:
 def tokenizer_parts(gguf_path: Path) -> TokenizerParts:
     """Convert the tokenizer of a GGUF file.
 
-    Raises `TokenizerError` naming the key and the value that is not supported,
-    `OSError` if the file cannot be read.
+    Raises `TokenizerError` naming the key and the value that is not supported, `OSError` if the
+    file cannot be read.
     """
     meta = read_metadata(gguf_path)
-    model, pre_name = meta.get("tokenizer.ggml.model"), meta.get("tokenizer.ggml.pre")
-    if model != "gpt2":
-        raise TokenizerError(f"tokenizer.ggml.model is {model!r}, only 'gpt2' is known")
-    if pre_name not in _PRE_TOKENIZERS:
-        known = ", ".join(_PRE_TOKENIZERS)
-        raise TokenizerError(f"tokenizer.ggml.pre is {pre_name!r}, known are: {known}")
-    if meta.get("tokenizer.ggml.add_eos_token"):
-        raise TokenizerError("tokenizer.ggml.add_eos_token is true")
-    pre = _PRE_TOKENIZERS[pre_name]
-
-    tokens: list[str] = meta["tokenizer.ggml.tokens"]
-    bos, eos = (
-        _token(tokens, meta.get(f"tokenizer.ggml.{name}_token_id")) for name in ("bos", "eos")
-    )
-    add_bos = bool(meta.get("tokenizer.ggml.add_bos_token", pre.add_bos)) and bos is not None
+    pre = _known_rules(meta)
+    try:
+        tokens, types, merges = (
+            meta[f"{_PREFIX}{name}"] for name in ("tokens", "token_type", "merges")
+        )
+        bos, eos = (_token(meta, f"{name}_token_id") for name in ("bos", "eos"))
+    except (KeyError, IndexError) as error:
+        raise TokenizerError(f"{gguf_path.name}: the vocabulary is incomplete") from error
+    add_bos = bos is not None and meta.get(f"{_PREFIX}add_bos_token", pre.add_bos)
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "clean_up_tokenization_spaces": False,
@@ -102,23 +95,34 @@ def tokenizer_parts(gguf_path: Path) -> TokenizerParts:
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": _added_tokens(tokens, meta["tokenizer.ggml.token_type"]),
+        "added_tokens": _added_tokens(tokens, types),
         "normalizer": None,
         "pre_tokenizer": _pre_tokenizer(pre),
-        "post_processor": _bos_processor(bos, tokens.index(bos)) if add_bos and bos else None,
-        "decoder": {
-            "type": "ByteLevel",
-            "add_prefix_space": True,
-            "trim_offsets": True,
-            "use_regex": True,
-        },
-        "model": _bpe(tokens, meta["tokenizer.ggml.merges"], ignore_merges=pre.ignore_merges),
+        "post_processor": _bos_processor(bos, tokens.index(bos)) if bos and add_bos else None,
+        "decoder": _byte_level(use_regex=True),
+        "model": _bpe(tokens, merges, ignore_merges=pre.ignore_merges),
     }
     return TokenizerParts(tokenizer_json=json.dumps(tokenizer, ensure_ascii=False), config=config)
 
 
-def _token(tokens: list[str], token_id: int | None) -> str | None:
-    return None if token_id is None else tokens[token_id]
+def _known_rules(meta: dict[str, Any]) -> _PreTokenizer:
+    model, pre_name = meta.get(f"{_PREFIX}model"), meta.get(f"{_PREFIX}pre")
+    if model != "gpt2":
+        raise TokenizerError(f"{_PREFIX}model is {model!r}, only 'gpt2' is known")
+    if pre_name not in _PRE_TOKENIZERS:
+        known = ", ".join(_PRE_TOKENIZERS)
+        raise TokenizerError(f"{_PREFIX}pre is {pre_name!r}, known are: {known}")
+    if meta.get(f"{_PREFIX}add_eos_token"):
+        raise TokenizerError(f"{_PREFIX}add_eos_token is true: prompts would end with EOS")
+    return _PRE_TOKENIZERS[pre_name]
+
+
+def _token(meta: dict[str, Any], id_key: str) -> str | None:
+    token_id = meta.get(f"{_PREFIX}{id_key}")
+    if token_id is None:
+        return None
+    token: str = meta[f"{_PREFIX}tokens"][token_id]
+    return token
 
 
 def _added_tokens(tokens: list[str], types: list[int]) -> list[dict[str, Any]]:
@@ -137,13 +141,19 @@ def _pre_tokenizer(pre: _PreTokenizer) -> dict[str, Any]:
         return {"type": "Split", "pattern": regex, "behavior": "Isolated", "invert": False}
 
     digits = [{"type": "Digits", "individual_digits": True}] if pre.split_digits else []
-    to_bytes = {
+    return {
+        "type": "Sequence",
+        "pretokenizers": [*digits, split(pre.words), _byte_level(use_regex=False)],
+    }
+
+
+def _byte_level(*, use_regex: bool) -> dict[str, Any]:
+    return {
         "type": "ByteLevel",
         "add_prefix_space": False,
         "trim_offsets": True,
-        "use_regex": False,
+        "use_regex": use_regex,
     }
-    return {"type": "Sequence", "pretokenizers": [*digits, split(pre.words), to_bytes]}
 
 
 def _bos_processor(bos: str, bos_id: int) -> dict[str, Any]:
@@ -173,35 +183,3 @@ def _bpe(tokens: list[str], merges: list[str], *, ignore_merges: bool) -> dict[s
         "vocab": {token: token_id for token_id, token in enumerate(tokens)},
         "merges": pairs,
     }
-
-
-def read_metadata(gguf_path: Path) -> dict[str, Any]:
-    """Read the key-value section at the head of a GGUF file (versions 2 and 3, little-endian).
-
-    The tensors are not touched, so the cost does not depend on the size of the model.
-    """
-    with gguf_path.open("rb") as file:
-        magic, version, _, n_pairs = struct.unpack("<4sIQQ", file.read(24))
-        if magic != b"GGUF" or version not in (2, 3):
-            raise TokenizerError(f"{gguf_path.name} is not a GGUF file of version 2 or 3")
-        return {_string(file): _value(file, *_unpack(file, "I")) for _ in range(n_pairs)}
-
-
-def _unpack(file: BinaryIO, layout: str) -> tuple[Any, ...]:
-    packed = struct.Struct("<" + layout)
-    return packed.unpack(file.read(packed.size))
-
-
-def _string(file: BinaryIO) -> str:
-    return file.read(*_unpack(file, "Q")).decode("utf-8")
-
-
-def _value(file: BinaryIO, kind: int) -> Any:
-    if kind == _STRING:
-        return _string(file)
-    if kind != _ARRAY:
-        return _unpack(file, _SCALARS[kind])[0]
-    item_kind, length = _unpack(file, "IQ")
-    if item_kind in _SCALARS:
-        return list(_unpack(file, f"{length}{_SCALARS[item_kind]}"))
-    return [_value(file, item_kind) for _ in range(length)]

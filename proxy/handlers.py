@@ -39,22 +39,60 @@ def data_app(proxy: Proxy) -> web.Application:
         middlewares=[_errors_as_objects],
         client_max_size=int(proxy.settings.server.max_body_mib * 2**20),
     )
-    own: dict[str, Handler] = {
-        "/v1/chat/completions": lambda request: proxy.pipeline.run(request, ChatBody),
-        "/v1/completions": lambda request: proxy.pipeline.run(request, CompletionBody),
-        "/v1/models": lambda request: _models(proxy),
-        "/v1/models/{model:.+}": lambda request: _model(proxy, request.match_info["model"]),
-        "/health": lambda request: _json({"status": "ok"}),
-        "/ready": lambda request: _ready(proxy),
+    own = OwnHandlers(proxy)
+    handlers: dict[str, Handler] = {
+        "/v1/chat/completions": own.chat_completions,
+        "/v1/completions": own.completions,
+        "/v1/models": own.models,
+        "/v1/models/{model:.+}": own.model,
+        "/health": own.health,
+        "/ready": own.ready,
     }
     for route in routes.ROUTES:
         if route.passage is Passage.LOAD:
-            app.router.add_route(route.method, route.path, _passed(proxy, route.path))
-        elif route.passage is Passage.REFUSED:
-            app.router.add_route(route.method, route.path, _refused)
+            handler = _passed(proxy, route.path)
         else:
-            app.router.add_route(route.method, route.path, own[route.path])
+            handler = _refused if route.passage is Passage.REFUSED else handlers[route.path]
+        app.router.add_route(route.method, route.path, handler)
     return app
+
+
+class OwnHandlers:
+    """What prefold answers itself, or routes by prefix."""
+
+    def __init__(self, proxy: Proxy) -> None:
+        self._proxy = proxy
+
+    async def chat_completions(self, request: web.Request) -> web.StreamResponse:
+        return await self._proxy.pipeline.run(request, ChatBody)
+
+    async def completions(self, request: web.Request) -> web.StreamResponse:
+        return await self._proxy.pipeline.run(request, CompletionBody)
+
+    async def models(self, request: web.Request) -> web.Response:
+        cards = [_card(name) for name in self._names()]
+        return _json({"object": "list", "data": cards})
+
+    async def model(self, request: web.Request) -> web.Response:
+        name = request.match_info["model"]
+        if name not in self._names():
+            raise ModelNotFound("The requested model does not exist.", param="model")
+        return _json(_card(name))
+
+    async def health(self, request: web.Request) -> web.Response:
+        """The process lives."""
+        return _json({"status": "ok"})
+
+    async def ready(self, request: web.Request) -> web.Response:
+        """200 once a backend is ready: before that, traffic could not be served."""
+        pool = self._proxy.pool
+        ready = [backend.name for backend in pool if backend.health.reachable]
+        if not ready:
+            return _json({"status": "waiting", "backends": []}, 503)
+        return _json({"status": "ready", "backends": ready})
+
+    def _names(self) -> list[str]:
+        return self._proxy.catalog.names(self._proxy.pool.models())
 
 
 def admin_app(proxy: Proxy) -> web.Application:
@@ -67,7 +105,7 @@ def admin_app(proxy: Proxy) -> web.Application:
         )
 
     async def report(request: web.Request) -> web.Response:
-        return await _json({**proxy.report.as_dict(), "tokenizers": _tokenizers(proxy)})
+        return _json({**proxy.report.as_dict(), "tokenizers": _tokenizers(proxy)})
 
     app = web.Application(middlewares=[_errors_as_objects])
     app.router.add_get("/metrics", metrics)
@@ -107,7 +145,7 @@ def _error(error: ApiError) -> web.Response:
     )
 
 
-async def _json(value: object, status: int = 200) -> web.Response:
+def _json(value: object, status: int = 200) -> web.Response:
     return web.Response(
         status=status,
         body=msgspec.json.encode(value),
@@ -115,26 +153,8 @@ async def _json(value: object, status: int = 200) -> web.Response:
     )
 
 
-async def _models(proxy: Proxy) -> web.Response:
-    names = proxy.catalog.names(proxy.pool.models())
-    return await _json({"object": "list", "data": [_card(name) for name in names]})
-
-
-async def _model(proxy: Proxy, name: str) -> web.Response:
-    if name not in proxy.catalog.names(proxy.pool.models()):
-        raise ModelNotFound("The requested model does not exist.", param="model")
-    return await _json(_card(name))
-
-
 def _card(name: str) -> dict[str, object]:
     return {"id": name, "object": "model", "created": 0, "owned_by": "prefold"}
-
-
-async def _ready(proxy: Proxy) -> web.Response:
-    """200 once a backend is, so that traffic is not sent here before it can be served."""
-    ready = [backend.name for backend in proxy.pool if backend.health.reachable]
-    status = 200 if ready else 503
-    return await _json({"status": "ready" if ready else "waiting", "backends": ready}, status)
 
 
 def _tokenizers(proxy: Proxy) -> dict[str, dict[str, int]]:

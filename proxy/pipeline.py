@@ -249,6 +249,6 @@ def note_report(exchange: Exchange, record: RequestRecord) -> None:
     seconds = report.prefill_s
     if seconds is None and exchange.first_in_line and record.tokens and record.sent is not None:
         seconds = record.tokens[0] - record.sent
-    known = report.prompt_tokens is not None and report.cached_tokens is not None
-    if known and seconds is not None:
-        exchange.backend.rate.observe(report.prompt_tokens - report.cached_tokens, seconds)
+    if report.prompt_tokens is None or report.cached_tokens is None or seconds is None:
+        return
+    exchange.backend.rate.observe(report.prompt_tokens - report.cached_tokens, seconds)

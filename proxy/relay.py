@@ -48,16 +48,18 @@ class EventStream:
         self._on_first_token = on_first_token
         self._splitter = EventSplitter()
         self._before_first = True
+        self.batches = self._read()
+        """Whole events, those of one read joined; raises BackendError on a body that is cut, goes
+        silent, or holds an error in a form that clients overlook."""
 
     async def first(self) -> bytes:
         """The first events; raises BackendError if the body ends before one is whole."""
-        async for batch in self.batches():
+        async for batch in self.batches:
             if batch:
                 return batch
         raise UpstreamDisconnected("the stream ended before its first event")
 
-    async def batches(self) -> AsyncIterator[bytes]:
-        """Whole events, those of one read joined; raises BackendError on a cut or silent body."""
+    async def _read(self) -> AsyncIterator[bytes]:
         async for chunk in self._chunks:
             try:
                 events = self._splitter.feed(chunk)
@@ -65,6 +67,8 @@ class EventStream:
                 raise UpstreamDisconnected(str(error)) from error
             if events:
                 yield b"".join(self._kept(events))
+                if self._meter.hidden_error:
+                    raise UpstreamDisconnected("an error event without an `error` object")
         last = self._splitter.finish()
         if last is not None:
             yield b"".join(self._kept([last]))
@@ -78,6 +82,8 @@ class EventStream:
                 self._on_first_token()
             if not (self._strip_usage and is_usage_only(chunk)):
                 yield event
+            if self._meter.hidden_error:
+                return  # a [DONE] behind it would make clients stop before they see ours
 
 
 async def send_stream(
@@ -92,11 +98,11 @@ async def send_stream(
     await _guarded(response.prepare(request))
     await _guarded(response.write(first))
     try:
-        async for batch in stream.batches():
+        async for batch in stream.batches:
             if batch:
                 await _guarded(response.write(batch))
-        if meter.ending in (Ending.OPEN, Ending.HIDDEN_ERROR):
-            raise UpstreamDisconnected(f"the stream ended in state {meter.ending}")
+        if meter.ending is Ending.OPEN:
+            raise UpstreamDisconnected("the stream ended without its terminal event")
     except BackendError as error:
         log.warning("stream cut: %s", error)
         await _fail(request, response)

@@ -25,11 +25,11 @@ class Reason(StrEnum):
     """What decided."""
 
     PREFIX = "prefix"
-    """It holds the most of the prompt, and more than some other."""
+    """It holds as much of the prompt as any, and clearly more than some other."""
     LOAD = "load"
-    """Less to wait for or to evict, although it holds no more than the others, or less."""
+    """Less to wait for or to evict there."""
     RENDEZVOUS = "rendezvous"
-    """As good as others, and the hash of the prompt's beginning."""
+    """Others are as good; the hash of the prompt's beginning chose."""
     ROUND_ROBIN = "round_robin"
     ONLY_ONE = "only_one"
 
@@ -74,7 +74,7 @@ class Weights:
     noise_s: float = 0.005
     """Scores no further than the greater of the two from the best are as good as the best."""
     noise_work: float = 0.05
-    """As good, too, is work that differs by less than this part of the prompt's tokens."""
+    """Work, and prefixes held, are about equal up to this part of the prompt's tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +147,10 @@ def rendezvous(candidates: Sequence[Candidate], affinity: int) -> Candidate:
     """Highest random weight: all who ask alike agree, and only 1/n moves when a backend leaves."""
     return max(
         candidates,
-        key=lambda candidate: (xxh3_64_intdigest(candidate.name, affinity), candidate.name),
+        key=lambda candidate: (
+            xxh3_64_intdigest(candidate.name.encode(), affinity),
+            candidate.name,
+        ),
     )
 
 
@@ -167,15 +170,16 @@ def _least_score(
     near = [
         candidate for candidate, score in zip(candidates, scores, strict=True) if score <= limit
     ]
+    noise = weights.noise_work * prompt.prompt_tokens
     if len(near) > 1:
         work = [work_tokens(candidate, prompt, weights) for candidate in near]
-        most = min(work) + weights.noise_work * prompt.prompt_tokens
+        most = min(work) + noise
         near = [candidate for candidate, own in zip(near, work, strict=True) if own <= most]
-    if len(near) > 1:
-        return rendezvous(near, prompt.affinity), Reason.RENDEZVOUS
+    chosen = near[0] if len(near) == 1 else rendezvous(near, prompt.affinity)
     held = [candidate.cached_tokens for candidate in candidates]
-    holds_most = near[0].cached_tokens == max(held) > min(held)
-    return near[0], Reason.PREFIX if holds_most else Reason.LOAD
+    if chosen.cached_tokens + noise >= max(held) and chosen.cached_tokens > min(held) + noise:
+        return chosen, Reason.PREFIX
+    return chosen, Reason.LOAD if len(near) == 1 else Reason.RENDEZVOUS
 
 
 def _least_load(candidates: Sequence[Candidate], prompt: RequestShape) -> tuple[Candidate, Reason]:

@@ -53,8 +53,7 @@ class Chunk(msgspec.Struct):
 class Ending(StrEnum):
     OPEN = "open"  # nothing terminal seen
     COMPLETE = "complete"  # [DONE], or every choice seen has its finish_reason
-    ERROR = "error"  # the upstream sent an `error` object, which the official clients raise
-    HIDDEN_ERROR = "hidden_error"  # an error of another shape, which they overlook
+    ERROR = "error"  # the upstream said so itself
 
 
 _DECODER = msgspec.json.Decoder(Chunk)
@@ -68,7 +67,10 @@ class StreamMeter:
         self.usage: Usage | None = None
         self.timings: Timings | None = None
         self._done = False
-        self._error: Ending | None = None
+        self.hidden_error = False
+        """An error of another shape came, which the clients overlook: {"object": "error", ...} of
+        vLLM and SGLang, or a text."""
+        self._error = False
         self._choices: dict[int, bool] = {}
 
     def observe(self, event: bytes, now: float) -> Chunk | None:
@@ -87,7 +89,10 @@ class StreamMeter:
         return chunk
 
     def _note(self, chunk: Chunk, event: bytes, now: float) -> None:
-        self._error = self._error or _error_kind(chunk, event)
+        if isinstance(chunk.error, dict):
+            self._error = True
+        elif chunk.error is not None or _is_flat_error(chunk, event):
+            self.hidden_error = True
         if chunk.usage is not None:
             self.usage = chunk.usage
         if chunk.timings is not None:
@@ -103,19 +108,15 @@ class StreamMeter:
 
     @property
     def ending(self) -> Ending:
-        if self._error is not None:
-            return self._error
+        if self._error or self.hidden_error:
+            return Ending.ERROR
         if self._done or (self._choices and all(self._choices.values())):
             return Ending.COMPLETE
         return Ending.OPEN
 
 
-def _error_kind(chunk: Chunk, event: bytes) -> Ending | None:
-    """OpenAI has an `error` object; others send a text, or {"object": "error", "message": ...}."""
-    if chunk.error is not None:
-        return Ending.ERROR if isinstance(chunk.error, dict) else Ending.HIDDEN_ERROR
-    flat = chunk.choices is None and b'"object"' in event and b'"error"' in event
-    return Ending.HIDDEN_ERROR if flat else None
+def _is_flat_error(chunk: Chunk, event: bytes) -> bool:
+    return chunk.choices is None and b'"object"' in event and b'"error"' in event
 
 
 def is_usage_only(chunk: Chunk | None) -> bool:

@@ -200,14 +200,14 @@ def _read(path: Path) -> str | None:
 
 def _download(hub_id: str, name: str) -> str | None:
     # Imported here: most sources are local, and `prefold --help` should not wait for it.
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError
+    from huggingface_hub import errors, hf_hub_download
 
     try:
         return _read(Path(hf_hub_download(hub_id, name)))
-    except EntryNotFoundError:
-        return None
-    except (HFValidationError, HfHubHTTPError, OSError) as error:
+    except (errors.HFValidationError, errors.EntryNotFoundError, OSError) as error:
+        offline = isinstance(error, errors.LocalEntryNotFoundError)
+        if isinstance(error, errors.EntryNotFoundError) and not offline:
+            return None  # the model is there, this file is not
         raise TokenizerError(f"{hub_id} is no path here and not to be had: {error}") from error
 
 

@@ -22,7 +22,9 @@ from tests.support.upstream import (
     whole,
 )
 
-SOUND = stream(delta("", role="assistant"), delta("Hi"), delta(" there"), delta(finish="stop"), DONE)
+SOUND = stream(
+    delta("", role="assistant"), delta("Hi"), delta(" there"), delta(finish="stop"), DONE
+)
 ANSWER = {
     "id": "c1",
     "object": "chat.completion",

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gguf import GGUFWriter
+
 from tests.support.tiny_tokenizer import CHATML, MERGES, SPECIALS, vocabulary
 
 NORMAL, CONTROL, USER_DEFINED = 1, 3, 4

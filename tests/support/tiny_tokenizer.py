@@ -10,14 +10,27 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 from tokenizers.processors import TemplateProcessing
 
 SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
-MERGES = ("h e", "l l", "he ll", "hell o", "Ġ hello", "i n", "a n", "an d", "1 2", "Ġ Ġ", "u s", "e r")
+MERGES = (
+    "h e",
+    "l l",
+    "he ll",
+    "hell o",
+    "Ġ hello",
+    "i n",
+    "a n",
+    "an d",
+    "1 2",
+    "Ġ Ġ",
+    "u s",
+    "e r",
+)
 
 CHATML = """\
 {% for message in messages %}
 {% if loop.first and message.role != 'system' %}
-{{ '<|im_start|>system\\nBe kind.<|im_end|>\\n' }}
+{{ '<|im_start|>system\\nBe kind.<|im_end|>' }}
 {% endif %}
-{{ '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}
+{{ '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>' }}
 {% endfor %}
 {% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}
 """

@@ -45,9 +45,7 @@ def delta(content: str | None = None, finish: str | None = None, **more: Any) ->
     """One chat completion chunk."""
     made = {"content": content} if content is not None else {}
     choice = {"index": 0, "delta": {**made, **more}, "finish_reason": finish}
-    return event(
-        id="c1", object="chat.completion.chunk", created=1, model="m", choices=[choice]
-    )
+    return event(id="c1", object="chat.completion.chunk", created=1, model="m", choices=[choice])
 
 
 DONE = b"data: [DONE]\n\n"
@@ -109,6 +107,8 @@ class ScriptedUpstream:
                     return
         except ConnectionError:
             self.clients_gone += 1
+        except asyncio.CancelledError:
+            pass  # the test is over
         finally:
             writer.close()
 

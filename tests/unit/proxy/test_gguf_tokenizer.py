@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 from gguf import GGUFReader, GGUFWriter
-from tests.support.tiny_gguf import write_gguf
-from tests.support.tiny_tokenizer import CHATML, SPECIALS, vocabulary
 from tokenizers import Tokenizer
 
 from prefold.proxy.encoding_errors import TokenizerError
-from prefold.proxy.gguf_tokenizer import convert, read_metadata, tokenizer_parts
+from prefold.proxy.gguf_metadata import read_metadata
+from prefold.proxy.gguf_tokenizer import convert, tokenizer_parts
+from tests.support.tiny_gguf import write_gguf
+from tests.support.tiny_tokenizer import CHATML, SPECIALS, vocabulary
 
 
 def tokens_of(path: Path, text: str) -> list[str]:

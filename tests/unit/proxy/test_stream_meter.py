@@ -86,14 +86,28 @@ def test_usage_and_timings_are_the_last_ones_seen() -> None:
             Ending.COMPLETE,
         ),
         ([event(error={"message": "x"}), DONE], Ending.ERROR),
-        ([event(error="x"), DONE], Ending.HIDDEN_ERROR),
-        ([event(object="error", message="x", code=500), DONE], Ending.HIDDEN_ERROR),
+        ([event(error="x"), DONE], Ending.ERROR),
+        ([event(object="error", message="x", code=500), DONE], Ending.ERROR),
         ([event(error=None, choices=[]), DONE], Ending.COMPLETE),
     ],
 )
 def test_how_a_stream_ended(events: list[bytes], ending: Ending) -> None:
     """[DONE] or a finish_reason for every choice is whole; an error is one in any shape."""
     assert metered(*events).ending is ending
+
+
+@pytest.mark.parametrize(
+    ("error", "hidden"),
+    [
+        (event(error={"message": "x"}), False),
+        (event(error="x"), True),
+        (event(object="error", message="x", code=500), True),
+        (delta('"object": "error"'), False),
+    ],
+)
+def test_errors_that_official_clients_overlook_are_told_apart(error: bytes, hidden: bool) -> None:
+    """They raise for an `error` object only; text that speaks of errors is no error."""
+    assert metered(error).hidden_error is hidden
 
 
 def test_only_the_extra_chunk_is_usage_only() -> None:
