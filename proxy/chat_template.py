@@ -174,6 +174,9 @@ class _MiniJinja:
             text: str = self._environment.render_template("chat", **variables)
         except (minijinja.TemplateError, TypeError, ValueError, LookupError) as error:
             raise TemplateRefusal from error
+        if "\ufffd" in text:
+            # minijinja writes U+FFFD for a lone surrogate; the client's own U+FFFD is fine.
+            _require_utf8(variables)
         return text
 
 
@@ -205,6 +208,13 @@ def _to_json(
         separators=separators,
         sort_keys=sort_keys,
     )
+
+
+def _require_utf8(variables: dict[str, Any]) -> None:
+    try:
+        json.dumps(variables, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise NotEncodable("the request holds lone surrogates") from None
 
 
 def _refuse(message: str) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 
 import aiohttp
 import openai
@@ -9,7 +10,8 @@ import pytest
 from openai import AsyncOpenAI
 from openai.types.chat import ChatCompletionChunk
 
-from tests.support.proxy import proxy_before, until
+from prefold.proxy.settings import Timeouts
+from tests.support.proxy import BASE, proxy_before, until
 from tests.support.upstream import (
     DONE,
     Step,
@@ -22,9 +24,8 @@ from tests.support.upstream import (
     whole,
 )
 
-SOUND = stream(
-    delta("", role="assistant"), delta("Hi"), delta(" there"), delta(finish="stop"), DONE
-)
+ROLE = delta("", role="assistant")
+SOUND = stream(ROLE, delta("Hi"), delta(" there"), delta(finish="stop"), DONE)
 ANSWER = {
     "id": "c1",
     "object": "chat.completion",
@@ -73,7 +74,9 @@ async def test_a_sound_stream_arrives_whole() -> None:
     ],
     ids=["close", "reset", "in head", "no event", "in event", "reset in event", "503", "429"],
 )
-async def test_a_failure_before_the_first_event_is_made_good_elsewhere(script: list[bytes]) -> None:
+async def test_a_failure_before_the_first_event_is_made_good_elsewhere(
+    script: list[bytes | Step],
+) -> None:
     """A backend that dies before the first byte: the request succeeds on the other one."""
     async with (
         scripted(script) as bad,
@@ -96,13 +99,14 @@ async def test_a_failure_before_the_first_event_is_made_good_elsewhere(script: l
         [chunk(event(object="error", message="boom", code=500)), chunk(DONE), b"0\r\n\r\n"],
         [chunk(event(error="boom")), b"0\r\n\r\n"],
         [chunk(event(error={"message": "boom", "type": "server_error"})), b"0\r\n\r\n"],
-        [b"not a chunk size\r\n"],
     ],
-    ids=["close", "reset", "clean end", "in event", "flat", "string", "object", "framing"],
+    ids=["close", "reset", "clean end", "in event", "flat", "string", "object"],
 )
-async def test_a_stream_cut_in_the_middle_is_an_error_to_the_client(end: list[bytes]) -> None:
+async def test_a_stream_cut_in_the_middle_is_an_error_to_the_client(
+    end: list[bytes | Step],
+) -> None:
     """Whatever way a stream ends early, openai-python raises instead of giving a short answer."""
-    script = [head(), chunk(delta("", role="assistant")), chunk(delta("Hi")), *end]
+    script = [head(), chunk(ROLE), chunk(delta("Hi")), *end]
     async with (
         scripted(script) as bad,
         scripted(SOUND) as good,
@@ -112,7 +116,38 @@ async def test_a_stream_cut_in_the_middle_is_an_error_to_the_client(end: list[by
         with pytest.raises(openai.APIError):
             await streamed(server.url)
         assert not good.received, "a retry after the first byte"
-        assert server.proxy.pool["b0"].in_flight == 0
+        await until(lambda: server.proxy.pool["b0"].in_flight == 0)
+
+
+@pytest.mark.parametrize("end", [[Step.WAIT], [b"not a chunk size\r\n", Step.WAIT]])
+async def test_a_stream_that_goes_silent_is_cut_after_the_idle_limit(
+    end: list[bytes | Step],
+) -> None:
+    """aiohttp stays silent itself after a broken chunk size; the same limit ends that too."""
+    settings = replace(BASE, timeouts=Timeouts(idle_s=0.2))
+    script = [head(), chunk(ROLE), chunk(delta("Hi")), *end]
+    async with (
+        scripted(script) as upstream,
+        proxy_before([upstream.url], settings=settings) as server,
+    ):
+        with pytest.raises(openai.APIError):
+            await streamed(server.url)
+        await until(lambda: server.proxy.pool["b0"].in_flight == 0)
+
+
+async def test_a_backend_that_does_not_answer_in_time_is_504_and_not_retried() -> None:
+    """It may still be computing: a second prefill elsewhere would double the load."""
+    settings = replace(BASE, timeouts=Timeouts(first_byte_s=0.2))
+    async with (
+        scripted([Step.WAIT]) as silent,
+        scripted(SOUND) as other,
+        proxy_before([silent.url, other.url], settings=settings) as server,
+    ):
+        server.proxy.pool["b1"].queued_tokens += 10**9
+        with pytest.raises(openai.InternalServerError) as error:
+            await streamed(server.url)
+        assert error.value.status_code == 504
+        assert not other.received
 
 
 async def test_a_stream_without_done_whose_choices_finished_is_whole() -> None:
@@ -123,7 +158,7 @@ async def test_a_stream_without_done_whose_choices_finished_is_whole() -> None:
 
 
 @pytest.mark.parametrize("prelude", [[], [head(), chunk(delta("Hi"))]], ids=["before", "after"])
-async def test_a_client_that_leaves_aborts_the_upstream(prelude: list[bytes]) -> None:
+async def test_a_client_that_leaves_aborts_the_upstream(prelude: list[bytes | Step]) -> None:
     """Before and after the first byte: the engine must not run on for nobody."""
     async with (
         scripted([*prelude, Step.WAIT]) as upstream,

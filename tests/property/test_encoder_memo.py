@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +29,14 @@ CONVERSATIONS = st.lists(MESSAGES, min_size=1, max_size=6)
 @pytest.fixture(scope="module", params=[CHATML, TOOLS_CHATML], ids=["chatml", "tools"])
 def parts(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[Tokenizer, ChatTemplate]]:
+) -> tuple[Tokenizer, ChatTemplate]:
     tokenizer = tiny_bpe()
     # One that takes the white space around it, next to those at which prompts are cut.
     tokenizer.add_special_tokens([AddedToken("<s>", lstrip=True, rstrip=True, normalized=False)])
     folder: Path = tmp_path_factory.mktemp("model")
     loaded = load_tokenizer(str(write_folder(folder, tokenizer, template=request.param)))
     assert loaded.template is not None
-    yield loaded.tokenizer, loaded.template
+    return loaded.tokenizer, loaded.template
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])

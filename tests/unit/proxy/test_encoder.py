@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tokenizers import AddedToken
@@ -57,7 +58,7 @@ class Encoders:
         """Ids of the prompt rendered and encoded in one piece."""
         assert self.loaded.template is not None
         text = self.loaded.template.render(messages, None, {})
-        return self.loaded.tokenizer.encode(text).tolist()
+        return [int(token_id) for token_id in self.loaded.tokenizer.encode(text)]
 
     def close(self) -> None:
         for encoder in self._made:
@@ -111,7 +112,7 @@ async def test_special_tokens_in_a_message_are_what_the_engine_takes_them_for(
 async def test_tools_are_part_of_the_prompt(encoders: Encoders) -> None:
     """Tools and calls are encoded as rendered, and met again in the memo."""
     encoder = encoders(template=TOOLS_CHATML)
-    call = {"role": "assistant", "content": None, "tool_calls": [WEATHER_CALL]}
+    call: dict[str, Any] = {"role": "assistant", "content": None, "tool_calls": [WEATHER_CALL]}
     result = {"role": "tool", "tool_call_id": "call00001", "content": "17"}
     messages = [{"role": "user", "content": "hello"}, call, result]
     ids = await encoder.encode_chat(messages, [WEATHER_TOOL], {})
@@ -218,7 +219,10 @@ async def test_lone_surrogates_are_not_encodable(encoders: Encoders) -> None:
         await encoder.encode_text(bad)
     with pytest.raises(NotEncodable):
         await encoder.encode_chat([{"role": "user", "content": bad}], None, {})
+    replaced = await encoder.encode_chat([{"role": "user", "content": "a\ufffd"}], None, {})
+    assert replaced.size > 0  # U+FFFD itself is a character like any other
+    before = encoder.stats()["memo_entries"]
     tool = {"type": "function", "function": {"name": bad}}
     with pytest.raises(NotEncodable):
         await encoder.encode_chat(conversation(1), [tool], {})
-    assert encoder.stats()["memo_entries"] == 0
+    assert encoder.stats()["memo_entries"] == before
