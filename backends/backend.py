@@ -24,9 +24,9 @@ class PrefillRate:
     DECAY = 0.9
     MIN_TOKENS = 64  # below, fixed costs drown the rate
 
-    def __init__(self, initial_tokens_per_s: float) -> None:
-        self._tokens = initial_tokens_per_s * 0.01
-        self._seconds = 0.01
+    def __init__(self) -> None:
+        self._tokens = 0.0
+        self._seconds = 0.0
 
     def observe(self, uncached_tokens: int, seconds: float) -> None:
         if uncached_tokens < self.MIN_TOKENS or seconds <= 0:
@@ -35,8 +35,9 @@ class PrefillRate:
         self._seconds = self.DECAY * self._seconds + seconds
 
     @property
-    def tokens_per_s(self) -> float:
-        return self._tokens / self._seconds
+    def tokens_per_s(self) -> float | None:
+        """None until something was observed."""
+        return self._tokens / self._seconds if self._seconds else None
 
 
 class Backend:
@@ -50,7 +51,6 @@ class Backend:
         headers: dict[str, str],
         engine: Engine | None,
         rules: HealthRules,
-        initial_prefill_tokens_per_s: float,
     ) -> None:
         self.name = name
         self.url = url
@@ -60,7 +60,7 @@ class Backend:
         self.facts: EngineFacts | None = None
         self.mode = Mode.APPROXIMATE
         self.mode_reason = "not probed yet"
-        self.rate = PrefillRate(initial_prefill_tokens_per_s)
+        self.rate = PrefillRate()
         self.in_flight = 0
         self.queued_tokens = 0
 

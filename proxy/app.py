@@ -51,7 +51,7 @@ async def build(settings: Settings) -> AsyncIterator[Proxy]:
     """All parts, unstarted: nothing is probed until `watching` runs."""
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(Client(_limits(settings)))
-        pool = BackendPool(_backends(settings))
+        pool = BackendPool(_backends(settings), settings.routing.initial_prefill_tokens_per_s)
         index = PrefixIndex()
         catalog = _catalog(settings)
         stack.callback(catalog.close)
@@ -159,7 +159,6 @@ def _backends(settings: Settings) -> list[Backend]:
             headers={"Authorization": f"Bearer {backend.api_key}"} if backend.api_key else {},
             engine=ENGINES.get(backend.engine),
             rules=rules,
-            initial_prefill_tokens_per_s=settings.routing.initial_prefill_tokens_per_s,
         )
         for backend in settings.backends
     ]
@@ -205,6 +204,6 @@ def _gauges(pool: BackendPool, index: PrefixIndex) -> Iterator[BackendGauges]:
             mode=backend.mode,
             in_flight=backend.in_flight,
             queued_tokens=backend.queued_tokens,
-            prefill_tokens_per_s=backend.rate.tokens_per_s,
+            prefill_tokens_per_s=pool.prefill_rate(backend),
             believed_tokens=index.size_tokens(backend.name),
         )

@@ -7,7 +7,6 @@ import time
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from prefold.backends.backend import Backend
 from prefold.backends.engine import BlockCapacity, SlotCapacity
@@ -19,44 +18,48 @@ SECRET_KEYS = frozenset(("api_key", "secret"))
 
 def print_settings(settings: Settings) -> None:
     """As TOML-like lines; secrets are only said to be set."""
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     for table, values in dataclasses.asdict(settings).items():
         for where, value in _flat(table, values):
             secret = where.rpartition(".")[2] in SECRET_KEYS
-            console.print(f"{where} = {_shown(value, secret)}", markup=False)
+            console.print(f"{where} = {_shown(value, secret)}", soft_wrap=True)
 
 
 async def check_backends(settings: Settings) -> bool:
     """True if every backend answered. Prints one row each."""
-    console = Console()
+    console = Console(highlight=False, markup=False)
     if not settings.backends:
         console.print("No backends are configured.")
         return False
     async with build(settings) as proxy:
         for backend in proxy.pool:
             await proxy.monitor.probe(backend)
-        console.print(_table(proxy))
+            _print_backend(console, proxy, backend)
         for model in proxy.pool.models():
             encoder = proxy.catalog.encoder(model)
             known = encoder.describe() if encoder is not None else proxy.catalog.problem(model)
-            console.print(f"model {model}: {known}", markup=False, highlight=False)
+            console.print(f"\nmodel {model}")
+            for line in known.splitlines():
+                console.print(f"  {line}", soft_wrap=True)
         return all(backend.health.reachable for backend in proxy.pool)
 
 
-def _table(proxy: Proxy) -> Table:
-    table = Table("backend", "state", "engine", "models", "KV capacity", "mode", "why")
-    for backend in proxy.pool:
-        facts = backend.facts
-        table.add_row(
-            backend.name,
-            backend.health.state(time.perf_counter()),
-            backend.engine.name if backend.engine is not None else "?",
-            ", ".join(model.id for model in facts.models) if facts is not None else "",
-            _capacity(backend),
-            backend.mode if facts is not None else "",
-            backend.mode_reason if facts is not None else "no answer",
-        )
-    return table
+def _print_backend(console: Console, proxy: Proxy, backend: Backend) -> None:
+    facts = backend.facts
+    state = backend.health.state(time.perf_counter())
+    console.print(f"\nbackend {backend.name}: {state}")
+    if facts is None:
+        console.print("  no answer, or its model is not loaded yet")
+        return
+    lines = {
+        "engine": backend.engine.name if backend.engine is not None else "unknown",
+        "models": ", ".join(model.id for model in facts.models),
+        "KV cache": _capacity(backend),
+        "mode": f"{backend.mode}: {backend.mode_reason}",
+        "policy": proxy.settings.routing.policy,
+    }
+    for name, text in lines.items():
+        console.print(f"  {name:<9} {text}", soft_wrap=True)
 
 
 def _capacity(backend: Backend) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -121,8 +122,12 @@ def proxy_config(arm: Arm, urls: dict[str, str], model: Path, ports: tuple[int, 
 
 
 def read_counters(url: str) -> Counters:
-    with urllib.request.urlopen(f"{url}/metrics", timeout=30.0) as response:
-        body = response.read()
+    """Unknown if the engine does not answer: its requests have failed, and say so."""
+    try:
+        with urllib.request.urlopen(f"{url}/metrics", timeout=30.0) as response:
+            body = response.read()
+    except OSError:
+        return Counters(computed_tokens=None, cached_tokens=None)
     names = ("llamacpp:prompt_tokens_total", "llamacpp:prompt_tokens_cached_total")
     found = samples(body, names)
     return Counters(computed_tokens=total(found, names[0]), cached_tokens=total(found, names[1]))
@@ -145,9 +150,15 @@ def _proxy(arm: Arm, urls: dict[str, str], model: Path, logs: Path) -> Iterator[
     config.write_text(proxy_config(arm, urls, model, ports))
     log_file = logs / f"{arm.cache}-{arm.policy}-proxy.log"
     command = [sys.executable, "-m", "prefold.proxy.cli", "serve", "--exit-with-stdin"]
+    # The user's own PREFOLD_ variables would override the file.
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PREFOLD_")}
     with log_file.open("wb") as log:
         process = subprocess.Popen(
-            [*command, "--config", str(config)], stdin=subprocess.PIPE, stdout=log, stderr=log
+            [*command, "--config", str(config)],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            env=env,
         )
     try:
         url = f"http://127.0.0.1:{ports[0]}"

@@ -170,7 +170,7 @@ class Pipeline:
                     evicted_tokens=matches[backend.name].evicted_tokens,
                     queued_tokens=backend.queued_tokens,
                     in_flight=backend.in_flight,
-                    prefill_tokens_per_s=backend.rate.tokens_per_s,
+                    prefill_tokens_per_s=self._pool.prefill_rate(backend),
                     waiting=backend.waiting,
                 )
                 for backend in candidates

@@ -9,8 +9,6 @@ from __future__ import annotations
 import gc
 import time
 import tracemalloc
-from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -25,27 +23,6 @@ BLOCK = 16
 CONVERSATIONS = 8
 SYSTEM = 1000
 RANDOM = np.random.default_rng(0)
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """CPU microseconds of one call."""
-
-    p50: float
-    p99: float
-
-    def __str__(self) -> str:
-        return f"{self.p50:8.1f} {self.p99:8.1f}"
-
-
-def cost(call: Callable[[Prefix], object], prompts: list[Prefix]) -> Cost:
-    """Each call gets a prompt of its own, so that nothing remembered of one helps the next."""
-    samples = []
-    for prompt in prompts:
-        start = time.thread_time_ns()
-        call(prompt)
-        samples.append((time.thread_time_ns() - start) / 1000)
-    return Cost(*np.percentile(samples, [50, 99]))
 
 
 def prompt_of(tokens: np.ndarray[tuple[int], np.dtype[np.uint32]]) -> Prefix:
@@ -86,13 +63,20 @@ def next_turn(prompt: Prefix) -> Prefix:
 
 
 def measure(kind: str, backends: int, tokens: int, calls: int) -> None:
+    """Print CPU microseconds of each stage of a request, each with a prompt of its own."""
     index, names, held = fleet(kind, backends, tokens)
     weights = Weights()
     prompts = [next_turn(held[number % len(held)]) for number in range(calls)]
+    stages: list[list[int]] = []
+    clock = time.thread_time_ns
     gc.collect()
-
-    def decide(prompt: Prefix) -> None:
+    for prompt in prompts:
+        times = [clock()]
+        if kind == "blocks":
+            prompt.chain(BLOCK)
+        times.append(clock())
         matches = index.match(prompt, names)
+        times.append(clock())
         candidates = [
             Candidate(
                 name=name,
@@ -104,19 +88,21 @@ def measure(kind: str, backends: int, tokens: int, calls: int) -> None:
             )
             for name, match in matches.items()
         ]
+        times.append(clock())
         shape = RequestShape(prompt_tokens=prompt.length, affinity=prompt.affinity())
-        choose(Policy.PREFIX, candidates, shape, 0, weights)
-
-    def send(prompt: Prefix) -> None:
-        placement = index.begin(names[0], prompt, 0.0)
+        decision = choose(Policy.PREFIX, candidates, shape, 0, weights)
+        times.append(clock())
+        placement = index.begin(decision.backend, prompt, 0.0)
+        times.append(clock())
         assert placement is not None
-        index.finish(names[0], placement, 0.0)
-
-    chain = cost(lambda prompt: prompt.chain(BLOCK), prompts) if kind == "blocks" else None
-    match = cost(lambda prompt: index.match(prompt, names), prompts)
-    both = cost(decide, prompts)
-    begin = cost(send, prompts)
-    print(f"{kind:7}{tokens:8}{backends:9}   {chain or ' ' * 17}   {match}   {both}   {begin}")
+        index.finish(decision.backend, placement, 0.0)
+        times.append(clock())
+        stages.append(times)
+    spent = np.diff(np.array(stages), axis=1) / 1000
+    cells = "".join(
+        f"{p50:9.1f}{p99:8.1f}" for p50, p99 in np.percentile(spent, [50, 99], axis=0).T
+    )
+    print(f"{kind:7}{tokens:8}{backends:9}{cells}")
 
 
 def memory(tokens_each: int, prompts: int) -> float:
@@ -136,11 +122,8 @@ def memory(tokens_each: int, prompts: int) -> float:
 
 def main() -> None:
     print(f"CPU us, p50 and p99; blocks of {BLOCK} tokens, {CONVERSATIONS} slots or conversations")
-    print(
-        "'match+choose' follows 'match' with the same prompt; begin is on one backend, with finish"
-    )
-    columns = ("chain", "match", "match+choose", "begin+finish")
-    print(f"{'kind':7}{'tokens':>8}{'backends':>9}   " + "   ".join(f"{c:>17}" for c in columns))
+    columns = ("chain", "match", "candidates", "choose", "begin", "finish")
+    print(f"{'kind':7}{'tokens':>8}{'backends':>9}" + "".join(f"{c:>17}" for c in columns))
     for kind in ("blocks", "slots"):
         for tokens in (2_000, 8_000, 32_000, 128_000):
             for backends in (2, 8, 64):

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -82,24 +83,34 @@ def test_the_json_can_go_to_standard_output(engine_paths: EnginePaths) -> None:
     ],
 )
 def test_no_process_is_left_behind(
-    engine_paths: EnginePaths, number: signal.Signals, status: int
+    engine_paths: EnginePaths, tmp_path: Path, number: signal.Signals, status: int
 ) -> None:
-    """Two engines and the proxy go with the demo, however it ends."""
+    """Two engines and the proxy go with the demo, however it ends, in the middle of requests."""
+    long_run = ["--requests", "500", "--prefix-tokens", "60", "--keep-logs", str(tmp_path)]
     with subprocess.Popen(
-        [*DEMO, "--requests", "500"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [*DEMO, *long_run], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     ) as demo:
+        assert demo.stderr is not None
         try:
-            deadline = time.monotonic() + 120
-            while len(children := children_of(demo.pid)) < 3:
-                assert demo.poll() is None, "the demo ended by itself"
-                assert time.monotonic() < deadline, "the demo did not start its processes"
-                time.sleep(0.02)
+            wait_until(lambda: requests_in(tmp_path) > 2 or demo.poll() is not None, 120)
+            assert demo.poll() is None, demo.stderr.read()
+            children = children_of(demo.pid)
             demo.send_signal(number)
             assert demo.wait(60) == status
         finally:
             demo.kill()
+        assert demo.stderr.read() == ""
 
-    deadline = time.monotonic() + 60
-    while any(is_alive(child) for child in children):
-        assert time.monotonic() < deadline, "a child outlived the demo"
+    assert len(children) == 3
+    wait_until(lambda: not any(is_alive(child) for child in children), 60)
+
+
+def requests_in(logs: Path) -> int:
+    return sum(log.read_text().count("/v1/chat/completions") for log in logs.glob("*-proxy.log"))
+
+
+def wait_until(happened: Callable[[], bool], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.02)

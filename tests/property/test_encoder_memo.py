@@ -70,7 +70,7 @@ def test_memoised_ids_are_those_of_the_whole_prompt(
         encoder.close()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(text=CONTENTS)
 def test_plain_prompts_with_markup_are_cut_as_exactly(
     parts: tuple[Tokenizer, ChatTemplate], text: str

@@ -11,9 +11,11 @@ from prefold.backends.embedded import (
     MODEL,
     MODEL_FILE,
     cache_folder,
+    ensure_engine,
     missing_cpu_features,
     model_path,
 )
+from prefold.backends.wheel_cache import FetchError
 
 CPUINFO = """processor\t: 0
 vendor_id\t: GenuineIntel
@@ -70,3 +72,11 @@ def test_model_path_is_none_until_it_has_been_fetched(tmp_path: Path) -> None:
     file.touch()
 
     assert model_path(tmp_path) == file
+
+
+def test_a_cache_that_cannot_be_used_is_said(tmp_path: Path) -> None:
+    """The error names the place and the variable that chooses another."""
+    (tmp_path / "file").touch()
+
+    with pytest.raises(FetchError, match=r"file/cache.*PREFOLD_CACHE"):
+        ensure_engine(tmp_path / "file" / "cache")

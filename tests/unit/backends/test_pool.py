@@ -15,7 +15,6 @@ def backend(name: str, *models: str) -> Backend:
         headers={},
         engine=None,
         rules=HealthRules(failures_to_eject=1),
-        initial_prefill_tokens_per_s=1000.0,
     )
     made.facts = EngineFacts(models=tuple(ServedModel(id=model) for model in models))
     made.health.probed(True)
@@ -32,7 +31,7 @@ def eject(one: Backend) -> None:
 
 def test_only_backends_that_list_the_model_are_candidates() -> None:
     """Routing is only among those."""
-    pool = BackendPool([backend("a", "m"), backend("b", "m", "n"), backend("c", "n")])
+    pool = BackendPool([backend("a", "m"), backend("b", "m", "n"), backend("c", "n")], 1000.0)
 
     assert names(pool.candidates("m", 0.0)) == ["a", "b"]
     assert names(pool.candidates("n", 0.0, excluded=["b"])) == ["c"]
@@ -43,7 +42,7 @@ def test_only_backends_that_list_the_model_are_candidates() -> None:
 def test_ejected_backends_are_left_out_unless_none_would_remain() -> None:
     """Panic mode: a wrong verdict on all must not become an outage."""
     first, second = backend("a", "m"), backend("b", "m")
-    pool = BackendPool([first, second])
+    pool = BackendPool([first, second], 1000.0)
     eject(first)
     assert names(pool.candidates("m", 0.0)) == ["b"]
     eject(second)
@@ -56,7 +55,7 @@ def test_unreachable_backends_are_never_candidates() -> None:
     one = backend("a", "m")
     one.health.connect_failed()
 
-    assert BackendPool([one]).candidates("m", 0.0) == []
+    assert BackendPool([one], 1000.0).candidates("m", 0.0) == []
 
 
 def test_a_lease_counts_from_selection_and_is_released_once() -> None:
@@ -75,12 +74,24 @@ def test_a_lease_counts_from_selection_and_is_released_once() -> None:
 
 
 def test_the_prefill_rate_follows_what_is_observed() -> None:
-    """The initial guess fades; tiny prompts and impossible times do not count."""
-    rate = PrefillRate(1000.0)
+    """Old observations fade; tiny prompts and impossible times do not count."""
+    rate = PrefillRate()
     rate.observe(10, 5.0)
     rate.observe(5000, 0.0)
+    assert rate.tokens_per_s is None
+    rate.observe(1000, 1.0)
     assert rate.tokens_per_s == pytest.approx(1000.0)
     for _ in range(50):
         rate.observe(2000, 10.0)
 
     assert rate.tokens_per_s == pytest.approx(200.0, rel=0.01)
+
+
+def test_a_backend_that_was_not_observed_is_taken_for_an_average_one() -> None:
+    """Being new must neither attract nor repel; with no rate at all, the configured guess."""
+    old, new = backend("a", "m"), backend("b", "m")
+    pool = BackendPool([old, new], 5000.0)
+    assert pool.prefill_rate(old) == pool.prefill_rate(new) == 5000.0
+    old.rate.observe(1000, 10.0)
+
+    assert pool.prefill_rate(old) == pool.prefill_rate(new) == pytest.approx(100.0)
