@@ -172,6 +172,7 @@ def _fetch(console: Console) -> EnginePaths:
             if total:
                 progress.update(task, description=what, completed=done, total=total, visible=True)
             else:
+                progress.update(task, visible=False)
                 progress.console.print(what, highlight=False)
 
         return ensure_engine(progress=show)

@@ -26,7 +26,7 @@ class Tokenizer:
     engine puts before a plain completion prompt, mostly nothing or one id.
     """
 
-    def __init__(self, tokenizer_json: str, *, name: str) -> None:
+    def __init__(self, tokenizer_json: str, *, name: str, try_fast: bool = True) -> None:
         """Raises `TokenizerError` if the text is no tokenizer that can be followed exactly."""
         started = time.perf_counter()
         reference = _parse(tokenizer_json, name)
@@ -37,7 +37,9 @@ class Tokenizer:
         self.bos_ids = _bos_ids(reference)
 
         slow = HuggingFace(reference)
-        fast, reason = prove_fast(tokenizer_json, slow, self.special_tokens)
+        fast, reason = None, "fastokens was not asked for"
+        if try_fast:
+            fast, reason = prove_fast(tokenizer_json, slow, self.special_tokens)
         self.fast = fast is not None
         self._library: TokenLibrary = fast or slow
         self._verdict = f"{reason}; loaded in {time.perf_counter() - started:.2f} s"
@@ -135,7 +137,9 @@ class LoadedTokenizer:
         return replace(self, template=template)
 
 
-def load_tokenizer(source: str, *, dialect: Dialect | None = None) -> LoadedTokenizer:
+def load_tokenizer(
+    source: str, *, dialect: Dialect | None = None, try_fast: bool = True
+) -> LoadedTokenizer:
     """Load from a GGUF file, a folder of Hugging Face files, or by a hub id.
 
     A hub id is only asked for where no such path exists. `dialect` is the engine's kind; without
@@ -144,16 +148,17 @@ def load_tokenizer(source: str, *, dialect: Dialect | None = None) -> LoadedToke
     path = Path(source).expanduser()
     if path.is_dir():
         dialect = dialect or Dialect.VLLM
-        return _from_files(source, lambda name: _read(path / name), dialect)
+        return _from_files(source, lambda name: _read(path / name), dialect, try_fast)
     if path.exists():
         parts = tokenizer_parts(path)
-        tokenizer = Tokenizer(parts.tokenizer_json, name=path.name)
+        tokenizer = Tokenizer(parts.tokenizer_json, name=path.name, try_fast=try_fast)
         return _assemble(tokenizer, parts.config, None, dialect or Dialect.LLAMA_CPP)
-    return _from_files(source, lambda name: _download(source, name), dialect or Dialect.VLLM)
+    dialect = dialect or Dialect.VLLM
+    return _from_files(source, lambda name: _download(source, name), dialect, try_fast)
 
 
 def _from_files(
-    source: str, read: Callable[[str], str | None], dialect: Dialect
+    source: str, read: Callable[[str], str | None], dialect: Dialect, try_fast: bool
 ) -> LoadedTokenizer:
     tokenizer_json = read("tokenizer.json")
     if tokenizer_json is None:
@@ -162,7 +167,7 @@ def _from_files(
         config = json.loads(read("tokenizer_config.json") or "{}")
     except ValueError as error:
         raise TokenizerError(f"{source}: tokenizer_config.json is not JSON: {error}") from error
-    tokenizer = Tokenizer(tokenizer_json, name=source)
+    tokenizer = Tokenizer(tokenizer_json, name=source, try_fast=try_fast)
     return _assemble(tokenizer, config, read("chat_template.jinja"), dialect)
 
 

@@ -1,0 +1,149 @@
+"""The commands as a user runs them: processes of their own."""
+
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+PREFOLD = [sys.executable, "-m", "prefold.proxy.cli"]
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*PREFOLD, *arguments], capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_help_names_every_command() -> None:
+    """And imports nothing heavy to do so."""
+    shown = run("--help")
+
+    assert shown.returncode == 0
+    for command in ("serve", "check", "demo", "tokenizer"):
+        assert command in shown.stdout
+
+
+def test_serve_without_heavy_imports() -> None:
+    """torch, transformers, openai and rich are not loaded to serve."""
+    code = (
+        "import sys; import prefold.proxy.serve; "
+        "print([m for m in ('torch','transformers','openai','rich','gguf','redis') "
+        "if m in sys.modules])"
+    )
+    shown = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+
+    assert shown.stdout.strip() == "[]"
+
+
+def test_serve_needs_a_backend() -> None:
+    """And says how to give one."""
+    shown = run("serve")
+
+    assert shown.returncode == 2
+    assert "--backend" in shown.stderr
+
+
+def test_a_wrong_setting_is_one_line_and_no_stack_trace(tmp_path: Path) -> None:
+    """It names the key."""
+    config = tmp_path / "prefold.toml"
+    config.write_text("[server]\nprot = 1\n")
+    shown = run("serve", "--config", str(config))
+
+    assert shown.returncode == 1
+    assert "server.port" in shown.stderr
+    assert "Traceback" not in shown.stderr
+
+
+def test_a_port_in_use_is_one_line_and_no_stack_trace() -> None:
+    """Not a group of exceptions."""
+    with serving() as (_, url):
+        port = url.rpartition(":")[2]
+        shown = run("serve", "--backend", "http://127.0.0.1:9", "--port", port, "--admin-port", "0")
+
+    assert shown.returncode == 1
+    assert "cannot listen" in shown.stderr
+    assert "Traceback" not in shown.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_cleanly(number: signal.Signals) -> None:
+    """Exit status 0, also with no backend up."""
+    with serving() as (process, url):
+        assert urllib.request.urlopen(f"{url}/health", timeout=10).status == 200
+        process.send_signal(number)
+
+        assert process.wait(timeout=30) == 0
+
+
+def test_it_ends_with_its_standard_input_if_told_to() -> None:
+    """So that it cannot outlive a supervisor that was killed."""
+    with serving("--exit-with-stdin") as (process, _):
+        assert process.stdin is not None
+        process.stdin.close()
+
+        assert process.wait(timeout=30) == 0
+
+
+def test_check_fails_when_a_backend_does_not_answer() -> None:
+    """With a status that a script can use."""
+    shown = run("check", "--backend", "http://127.0.0.1:9")
+
+    assert shown.returncode == 1
+    assert "backend 127.0.0.1:9: down" in shown.stdout
+
+
+def test_check_shows_no_secrets(tmp_path: Path) -> None:
+    """Only that they are set."""
+    config = tmp_path / "prefold.toml"
+    config.write_text(
+        '[routing]\nsecret = "sentinel-1"\n'
+        '[[backends]]\nurl = "http://127.0.0.1:9"\napi_key = "sentinel-2"\n'
+    )
+    shown = run("check", "--config", str(config))
+
+    assert "routing.secret = (set)" in shown.stdout
+    assert "sentinel" not in shown.stdout + shown.stderr
+
+
+@pytest.mark.engine
+def test_check_tells_engine_capacity_and_mode(engine_url: str) -> None:
+    """On a real engine."""
+    shown = run("check", "--backend", engine_url)
+
+    assert shown.returncode == 0
+    for line in ("llama.cpp", "smollm2", "2 slots x 2048 tokens", "feedback: the engine's tokens"):
+        assert line in shown.stdout
+
+
+@pytest.mark.engine
+def test_convert_writes_a_tokenizer(model_path: Path, tmp_path: Path) -> None:
+    """GGUF in, tokenizer.json out."""
+    shown = run("tokenizer", "convert", str(model_path), str(tmp_path / "out"))
+
+    assert shown.returncode == 0
+    assert (tmp_path / "out" / "tokenizer.json").stat().st_size > 1_000_000
+
+
+@contextmanager
+def serving(*arguments: str) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """`prefold serve` on free ports before a backend that is not there; its URL."""
+    command = [*PREFOLD, "serve", "--backend", "http://127.0.0.1:9"]
+    options = ["--port", "0", "--admin-port", "0", "--log-level", "error", *arguments]
+    with subprocess.Popen(
+        [*command, *options], stdin=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        try:
+            assert process.stderr is not None
+            found = re.search(rb"listens on (\S+), admin", process.stderr.readline())
+            assert found is not None
+            yield process, found[1].decode()
+        finally:
+            process.kill()
