@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import pairwise
 
 
 class RequestOutcome(StrEnum):
@@ -62,7 +63,7 @@ class RequestRecord:
     @property
     def itl_s(self) -> list[float]:
         """Gaps between consecutive token events, one each. Decode's number."""
-        return [after - before for before, after in zip(self.tokens, self.tokens[1:], strict=False)]
+        return [after - before for before, after in pairwise(self.tokens)]
 
     @property
     def e2e_s(self) -> float | None:

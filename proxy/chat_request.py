@@ -15,7 +15,6 @@ Message = Mapping[str, Any]
 Render = Callable[[dict[str, Any]], str | None]
 
 _RESERVED = {"messages", "tools", "documents", "add_generation_prompt", "continue_final_message"}
-_KEPT_AS_THEY_ARE = ("name", "tool_call_id", "reasoning_content")
 _NEEDLE = "hay-needle-hay"
 
 
@@ -102,11 +101,6 @@ def texts_of(content: Any) -> list[str]:
     return texts
 
 
-def with_kept_members(prepared: dict[str, Any], message: Message) -> dict[str, Any]:
-    kept = {key: message[key] for key in _KEPT_AS_THEY_ARE if isinstance(message.get(key), str)}
-    return {**prepared, **kept}
-
-
 def functions_of(chat: Chat) -> list[Message]:
     tools = as_list(chat.tools)
     if any(not isinstance(tool, Mapping) or tool.get("type") != "function" for tool in tools):
@@ -123,5 +117,5 @@ def function_of(owner: Any) -> Message:
 
 def as_list(value: Any) -> list[Any]:
     if not isinstance(value, list):
-        raise NotEncodable("a member that should be a list is none")
+        raise NotEncodable("content, tools or tool_calls is not a list")
     return value

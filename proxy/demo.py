@@ -11,11 +11,13 @@ from typing import NoReturn
 import click
 
 # 4 tenants on 2 backends of 2 slots: the fleet's slots hold every tenant once, so prefix routing
-# can keep them all while round robin shows all 4 to both backends and evicts about every second
-# time. Over 100 seeds of a slot-exact simulation prefix routing computes 0.24 to 0.44 (median
-# 0.32) of round robin's prefill tokens. 320 tokens make a cold prefill of 2 to 3 s on one core,
-# and four arms of 36 requests finish in less than 3 minutes on two.
-DEFAULT_TENANTS, DEFAULT_SLOTS, DEFAULT_PREFIX_TOKENS, DEFAULT_REQUESTS = 4, 2, 320, 36
+# can keep them all, while round robin shows all 4 to both backends and evicts about every second
+# time. 7 requests of a tenant are few enough for first visits to count, so that round robin's
+# median request is a miss, and 400 tokens outweigh a conversation's own 20 to 100. Simulated with
+# exact slots for 10 seeds, each with 40 draws of service times: prefix routing computes 0.25 to
+# 0.49 (median 0.31) of round robin's prefill tokens and its median request computes fewer. Four
+# arms take about 2 minutes on 2 cores.
+DEFAULT_TENANTS, DEFAULT_SLOTS, DEFAULT_PREFIX_TOKENS, DEFAULT_REQUESTS = 4, 2, 400, 28
 # As many as backends: each can be busy, and none has a queue that would blur TTFT.
 DEFAULT_CLIENTS = 2
 

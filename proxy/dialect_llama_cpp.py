@@ -13,9 +13,10 @@ from prefold.proxy.chat_request import (
     function_of,
     functions_of,
     texts_of,
-    with_kept_members,
 )
 from prefold.proxy.encoding_errors import NotEncodable
+
+_KEPT_AS_THEY_ARE = ("name", "tool_call_id", "reasoning_content")
 
 
 def prepare_for_llama_cpp(traits: TemplateTraits, chat: Chat) -> Prepared:
@@ -58,10 +59,12 @@ def _prefill(traits: TemplateTraits, messages: Sequence[Message]) -> str:
 
 
 def _message(traits: TemplateTraits, message: Message) -> dict[str, Any]:
-    role, calls = message["role"], message.get("tool_calls")
+    role, content, calls = message["role"], message.get("content"), message.get("tool_calls")
+    if len(message) == 2 and isinstance(content, str) and traits.string_content:
+        # Most messages by far, so they are worth a short cut: a role and a text.
+        return {"role": "system" if role == "developer" else role, "content": content}
     if "content" not in message and not (role == "assistant" and calls):
         raise NotEncodable("a message has no content")
-    content = message.get("content")
     prepared: dict[str, Any] = {"role": "system" if role == "developer" else role}
     if traits.typed_content and (isinstance(content, list) or not traits.string_content):
         prepared["content"] = [{"type": "text", "text": text} for text in texts_of(content)]
@@ -69,7 +72,8 @@ def _message(traits: TemplateTraits, message: Message) -> dict[str, Any]:
         prepared["content"] = _join(texts_of(content), "\n")
     if calls:
         prepared["tool_calls"] = [_call(traits, call) for call in as_list(calls)]
-    return with_kept_members(prepared, message)
+    kept = {key: message[key] for key in _KEPT_AS_THEY_ARE if isinstance(message.get(key), str)}
+    return {**prepared, **kept}
 
 
 def _call(traits: TemplateTraits, call: Message) -> dict[str, Any]:

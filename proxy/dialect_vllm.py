@@ -12,7 +12,6 @@ from prefold.proxy.chat_request import (
     function_of,
     functions_of,
     texts_of,
-    with_kept_members,
 )
 from prefold.proxy.encoding_errors import NotEncodable
 
@@ -44,9 +43,25 @@ def _message(traits: TemplateTraits, message: Message) -> dict[str, Any]:
         prepared["content"] = [{"type": "text", "text": text} for text in texts]
     else:
         prepared["content"] = "\n".join(text for text in texts if text)
-    if role == "assistant" and message.get("tool_calls"):
-        prepared["tool_calls"] = [_call(call) for call in as_list(message["tool_calls"])]
-    return with_kept_members(prepared, message)
+    if role == "assistant":
+        if message.get("tool_calls"):
+            prepared["tool_calls"] = [_call(call) for call in as_list(message["tool_calls"])]
+        prepared |= _reasoning(traits, message)
+    elif role == "tool" and "tool_call_id" in message:
+        prepared["tool_call_id"] = message["tool_call_id"]
+    if isinstance(message.get("name"), str):
+        prepared["name"] = message["name"]
+    return prepared
+
+
+def _reasoning(traits: TemplateTraits, message: Message) -> dict[str, Any]:
+    """`reasoning` under both its names; what the older name alone does depends on the version."""
+    reasoning = message.get("reasoning")
+    if reasoning is not None:
+        return {"reasoning": reasoning, "reasoning_content": reasoning}
+    if traits.reasoning and message.get("reasoning_content"):
+        raise NotEncodable("reasoning_content, which vLLM's versions treat differently")
+    return {}
 
 
 def _call(call: Message) -> dict[str, Any]:
@@ -54,8 +69,9 @@ def _call(call: Message) -> dict[str, Any]:
     arguments = function.get("arguments")
     if isinstance(arguments, str):
         try:
-            arguments = json.loads(arguments)
+            function["arguments"] = json.loads(arguments)
         except ValueError:
-            arguments = {}
-    function["arguments"] = {} if arguments is None else arguments
+            function["arguments"] = {}
+    elif not isinstance(arguments, dict | list):
+        function["arguments"] = {}
     return {**call, "function": function}

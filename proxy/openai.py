@@ -25,6 +25,8 @@ class ChatBody(msgspec.Struct):
     stream_options: StreamOptions | None = None
     tools: list[dict[str, Any]] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+    add_generation_prompt: bool = True
+    continue_final_message: bool = False
     cache_salt: str | None = None
 
     path: ClassVar[str] = "/v1/chat/completions"

@@ -21,7 +21,7 @@ NAMED_TEXTS = {
     "control characters": "a\x00b\x01c\x07d\x1be\x7ff\x85g\u200bh\u200ei\ufeffj\u2028k\u00adl\x1f",
     "punctuation": "...!!!???---___***$$$%%%^^^&&&(((]]]{{{<<<>>>~~~```|||\\\\//::;;\"\"''",
     "urls": "https://example.org/a-b_c/d?e=f&g=%20h#i user@example.org C:\\x\\y 127.0.0.1:8080",
-    "case": "ALLCAPS camelCaseWord snake_case_word DON'T Don’T I'M ŉ ß ẞ İıſK",
+    "case": "ALLCAPS camelCaseWord snake_case_word DON'T Don’T I'M ŉ ß ẞ İıſK I'ſ",
     "empty": "",
     "lone": "\ufffd\U0010ffff\U000e0001\ue000\u0378",
 }

@@ -53,7 +53,11 @@ async def _token_ids(body: Body, encoder: Encoder) -> NDArray[np.uint32] | None:
     try:
         if isinstance(body, ChatBody):
             return await encoder.encode_chat(
-                body.messages, body.tools, body.chat_template_kwargs or {}
+                body.messages,
+                body.tools,
+                body.chat_template_kwargs or {},
+                add_generation_prompt=body.add_generation_prompt,
+                continue_final_message=body.continue_final_message,
             )
         if isinstance(body.prompt, str):
             return await encoder.encode_text(body.prompt)

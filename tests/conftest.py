@@ -6,17 +6,17 @@ PREFOLD_REQUIRE_ALL=1 such a skip is a failure.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NoReturn, Protocol
+from typing import Protocol
 
 import pytest
 
 from prefold.backends import engine_process
 from prefold.backends.embedded import EnginePaths, ensure_engine, missing_cpu_features
 from prefold.backends.wheel_cache import FetchError
+from tests.support.requirements import skip_or_fail
 
 
 class StartEngine(Protocol):
@@ -25,12 +25,6 @@ class StartEngine(Protocol):
     def __call__(
         self, slots: int = 2, context_per_slot: int = 2048, chat_template: str | None = None
     ) -> str: ...
-
-
-def skip_or_fail(reason: str) -> NoReturn:
-    if os.environ.get("PREFOLD_REQUIRE_ALL") == "1":
-        pytest.fail(reason, pytrace=False)
-    pytest.skip(reason)
 
 
 @pytest.fixture(scope="session")

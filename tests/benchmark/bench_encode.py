@@ -19,7 +19,23 @@ from prefold.backends.embedded import model_path
 from prefold.proxy.encoder import Encoder
 from prefold.proxy.tokenizer import LoadedTokenizer, load_tokenizer
 
-SYLLABLES = "an be ca do en fi go hu in ja ke lo mi no of pa re so ta un ver wi ya ze".split()
+SYLLABLES = (
+    "an",
+    "be",
+    "ca",
+    "do",
+    "en",
+    "fi",
+    "go",
+    "hu",
+    "in",
+    "ja",
+    "ke",
+    "lo",
+    "mi",
+    "ver",
+    "wi",
+)
 TOKENS_PER_MESSAGE = 200
 
 

@@ -6,6 +6,7 @@ import aiohttp
 import openai
 import pytest
 from openai import AsyncOpenAI
+from openai.types.chat import ChatCompletionMessageParam
 
 from prefold.backends.backend import Mode
 from prefold.proxy.serve import Running
@@ -91,17 +92,17 @@ async def test_chat_without_streaming(api: AsyncOpenAI) -> None:
 
 async def test_several_choices(api: AsyncOpenAI) -> None:
     """n=2 is within llama.cpp's two slots; streamed, both choices come to their ends."""
-    question = [{"role": "user", "content": "Say hello."}]
+    question: list[ChatCompletionMessageParam] = [{"role": "user", "content": "Say hello."}]
     answer = await api.chat.completions.create(
         model="smollm2",
-        messages=question,  # type: ignore[arg-type]
+        messages=question,
         max_tokens=4,
         n=2,
     )
     assert len(answer.choices) == 2
     stream = await api.chat.completions.create(
         model="smollm2",
-        messages=question,  # type: ignore[arg-type]
+        messages=question,
         max_tokens=4,
         n=2,
         stream=True,

@@ -1,6 +1,7 @@
 """Any split of any stream gives the same events."""
 
 import re
+from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 from prefold.proxy.sse import EventSplitter
 
 LINE_ENDS = st.sampled_from([b"\n", b"\r\n", b"\r"])
-LINES = st.sampled_from([b"data: x", b"data:", b": c", b"id: 1", b"event: e", b"\xef\xbb\xbf", b"x"])
+LINES = st.sampled_from([b"data: x", b"data:", b": c", b"id: 1", b"event: e", b"\xef\xbb\xbf"])
 STREAMS = st.lists(st.one_of(LINES, LINE_ENDS), max_size=30).map(b"".join)
 
 
@@ -31,7 +32,7 @@ def test_events_do_not_depend_on_where_reads_end(stream: bytes, cuts: list[int])
     bounds = sorted({0, *(cut for cut in cuts if cut < len(stream)), len(stream)})
     splitter = EventSplitter()
     events = []
-    for start, end in zip(bounds, bounds[1:], strict=False):
+    for start, end in pairwise(bounds):
         events += splitter.feed(stream[start:end])
     tail = splitter.tail
     last = splitter.finish()

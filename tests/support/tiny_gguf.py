@@ -12,9 +12,11 @@ from tests.support.tiny_tokenizer import CHATML, MERGES, SPECIALS, vocabulary
 NORMAL, CONTROL, USER_DEFINED = 1, 3, 4
 
 
-def write_gguf(path: Path, *, model: str = "gpt2", pre: str = "smollm", **extra: Any) -> Path:
-    """`extra`: further keys under `tokenizer.ggml.`, booleans or integers."""
-    tokens = [*vocabulary(), "[tag]"]
+def write_gguf(
+    path: Path, *, model: str = "gpt2", pre: str = "smollm", without: str = "", **extra: Any
+) -> Path:
+    """`without` is a token to leave out; `extra` are more keys under `tokenizer.ggml.`."""
+    tokens = [token for token in (*vocabulary(), "[tag]") if token != without]
     kinds = [CONTROL if token in SPECIALS else NORMAL for token in tokens]
     kinds[-1] = USER_DEFINED
     writer = GGUFWriter(path, "llama")

@@ -235,6 +235,35 @@ def test_thinking_is_on_by_default_in_llama_cpp_for_templates_that_show_it() -> 
         render(thinks, USER, {"role": "assistant", "content": "so far"})
 
 
+def test_reasoning_reaches_the_template_under_the_name_it_reads() -> None:
+    """llama.cpp passes reasoning_content on; vLLM gives `reasoning` both names."""
+    source = "{% for m in messages %}<think>{{ m.reasoning_content }}</think>{% endfor %}"
+    answer = {"role": "assistant", "content": "4"}
+    older, newer = {**answer, "reasoning_content": "hm"}, {**answer, "reasoning": "hm"}
+    assert "<think>hm</think>" in render(source, USER, older, USER)
+    assert "<think>hm</think>" in render(source, USER, newer, USER, dialect=Dialect.VLLM)
+    with pytest.raises(NotEncodable):
+        render(source, USER, older, USER, dialect=Dialect.VLLM)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [('{"a": 1}', '{"a": 1}'), ("", "{}"), ("not json", "{}"), (None, "{}"), ([1], "[1]")],
+)
+def test_arguments_that_are_no_json_are_empty_to_vllm(arguments: Any, shown: str) -> None:
+    """llama.cpp answers 500 to them, vLLM goes on with an empty object."""
+    source = "{% for c in messages[-1].tool_calls %}{{ c.function.arguments | tojson }}{% endfor %}"
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": arguments}}
+    message = {"role": "assistant", "content": "", "tool_calls": [call]}
+    assert render(source, USER, message, dialect=Dialect.VLLM) == shown
+    if arguments in ("", "not json"):
+        readable = "{% for m in messages %}{% for c in m.tool_calls or [] %}" + (
+            "{{ c.function.arguments | tojson }}{% endfor %}{% endfor %}"
+        )
+        with pytest.raises(NotEncodable, match="not JSON"):
+            render(readable, USER, message, USER)
+
+
 def test_template_arguments_reach_the_template_but_not_its_own_variables() -> None:
     """chat_template_kwargs sets what it likes, except messages, tools and the like."""
     assert render("{{ tone }}", USER, extra={"tone": {"a": 1}}) == "{'a': 1}"

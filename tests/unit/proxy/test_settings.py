@@ -81,7 +81,7 @@ def test_every_mistake_names_the_key(tmp_path: Path, text: str, said: str) -> No
 
 def test_a_mistyped_environment_variable_is_an_error_too(tmp_path: Path) -> None:
     """A setting that does nothing would be worse."""
-    with pytest.raises(SettingsError, match="server.prot"):
+    with pytest.raises(SettingsError, match=r"server\.prot"):
         settings(tmp_path, "", PREFOLD_SERVER__PROT="1")
     with pytest.raises(SettingsError, match="PREFOLD_PORT"):
         settings(tmp_path, "", PREFOLD_PORT="1")

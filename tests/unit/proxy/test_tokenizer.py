@@ -8,9 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tokenizers import AddedToken
+from tokenizers import Tokenizer as HuggingFaceTokenizer
 
 from prefold.proxy.chat_template import Dialect
 from prefold.proxy.encoding_errors import NotEncodable, TokenizerError
+from prefold.proxy.gguf_tokenizer import tokenizer_parts
 from prefold.proxy.probe_texts import probe_texts, random_texts
 from prefold.proxy.tokenizer import Tokenizer, load_tokenizer
 from tests.support.tiny_gguf import write_gguf
@@ -39,7 +41,7 @@ def test_the_fast_library_is_used_where_it_proved_equal() -> None:
     """A byte-level BPE is encoded by fastokens, and the verdict says on how many texts."""
     tokenizer = Tokenizer(tiny_bpe().to_str(), name="tiny")
     assert tokenizer.fast
-    assert "encoded by fastokens (fastokens gave identical ids on 3" in tokenizer.describe()
+    assert "encoded by fastokens (identical ids on 3" in tokenizer.describe()
 
 
 def test_the_slow_library_is_used_where_the_fast_one_cannot_follow() -> None:
@@ -49,13 +51,27 @@ def test_the_slow_library_is_used_where_the_fast_one_cannot_follow() -> None:
     assert "encoded by tokenizers (fastokens " in tokenizer.describe()
 
 
-def test_a_vocabulary_without_all_bytes_is_not_left_to_the_fast_library() -> None:
-    """fastokens raises where a byte has no token and `tokenizers` drops it, as llama.cpp does."""
-    data = json.loads(tiny_bpe().to_str())
-    del data["model"]["vocab"]["ô"]  # byte 0xf4, of the last plane
-    tokenizer = Tokenizer(json.dumps(data), name="tiny")
-    assert not tokenizer.fast
+def test_a_byte_without_a_token_is_left_to_the_slow_library(tmp_path: Path) -> None:
+    """`fastokens` refuses it and `tokenizers` drops it, as llama.cpp does: the ids are the same."""
+    # Byte 0xf4 begins the characters of plane 16.
+    parts = tokenizer_parts(write_gguf(tmp_path / "tiny.gguf", without="ô"))
+    tokenizer = Tokenizer(parts.tokenizer_json, name="tiny")
+    reference = HuggingFaceTokenizer.from_str(parts.tokenizer_json)
+    assert tokenizer.fast
+    assert "left to tokenizers" in tokenizer.describe()
     assert tokenizer.encode("a\U0010ffffb").size == 5
+    for text in random_texts(300, seed=6, special_tokens=SPECIALS):
+        expected = reference.encode(text, add_special_tokens=False).ids
+        assert tokenizer.encode(text).tolist() == expected
+    with pytest.raises(NotEncodable):
+        tokenizer.encode("\U0010ffff\ud800")
+
+
+def test_the_slow_library_can_be_asked_for() -> None:
+    """For comparison, and for whoever does not want the fast one."""
+    tokenizer = Tokenizer(tiny_bpe().to_str(), name="tiny", try_fast=False)
+    assert not tokenizer.fast
+    assert "fastokens was not asked for" in tokenizer.describe()
 
 
 def test_special_tokens_in_a_text_are_parsed_and_none_are_added() -> None:
