@@ -61,7 +61,7 @@ async def build(settings: Settings) -> AsyncIterator[Proxy]:
         def observe(record: RequestRecord) -> None:
             metrics.observe(record)
             report.add(record)
-            if settings.server.log_requests:
+            if settings.server.log_requests and request_log.isEnabledFor(logging.INFO):
                 request_log.info("%s", log_line(record))
 
         fleet = Fleet(

@@ -126,7 +126,10 @@ def conclusion(round_robin: ArmReport, prefix: ArmReport) -> str:
         prefix.prefill_tokens_computed, round_robin.prefill_tokens_computed, "prefill tokens"
     )
     ttft = _comparison(prefix.ttft_ms["p50"], round_robin.ttft_ms["p50"], "ms")
-    return f"Prefix routing computed {computed}; its median TTFT was {ttft}."
+    return (
+        f"With the {prefix.cache} cache, prefix routing computed {computed}; "
+        f"its median TTFT was {ttft}."
+    )
 
 
 def _comparison(ours: float | None, base: float | None, unit: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -84,11 +85,18 @@ async def _first_of_list(
 
 def approximate_units(body: Body) -> NDArray[np.uint32]:
     """The prompt's JSON, tools first as templates put them, four bytes to a unit."""
-    if isinstance(body, ChatBody):
-        raw = msgspec.json.encode(body.tools) + msgspec.json.encode(body.messages)
-        raw = raw[:-1]  # the closing bracket would differ from a longer conversation's comma
-    else:
-        raw = msgspec.json.encode(body.prompt)[:-1]
-    raw = raw[: min(len(raw), MAX_APPROXIMATE_BYTES)]
-    whole = len(raw) - len(raw) % BYTES_PER_UNIT
-    return np.frombuffer(raw, dtype=np.uint32, count=whole // BYTES_PER_UNIT)
+    raw = (
+        _json(body.tools) + _json(body.messages)
+        if isinstance(body, ChatBody)
+        else _json(body.prompt)
+    )
+    # The last byte closes a list or a text that a longer prompt would go on with.
+    units = min(len(raw) - 1, MAX_APPROXIMATE_BYTES) // BYTES_PER_UNIT
+    return np.frombuffer(raw, dtype=np.uint32, count=units)
+
+
+def _json(value: object) -> bytes:
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:  # a lone surrogate
+        return json.dumps(value).encode()

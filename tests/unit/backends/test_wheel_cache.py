@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
+import subprocess
+import sys
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+import prefold
 from prefold.backends.wheel_cache import (
     PARTIAL,
     FetchError,
@@ -84,6 +89,19 @@ def test_fetches_once_and_serves_from_the_cache_afterwards(index: Path, tmp_path
         assert (folder / name).read_bytes() == data
 
 
+def test_only_one_of_many_fetches(index: Path, tmp_path: Path) -> None:
+    """The others wait at the lock and take what it put there."""
+    wheel = tiny({WHEEL_FILE: sha256_of(build_wheel(index))})
+    steps = Steps()
+
+    with ThreadPoolExecutor(4) as threads:
+        jobs = [threads.submit(ensure_wheel, wheel, tmp_path / "cache", steps) for _ in range(4)]
+        folders = {job.result() for job in jobs}
+
+    assert folders == {tmp_path / "cache" / "tiny-1.0"}
+    assert steps.seen.count("fetching tiny-part") == 1
+
+
 def test_a_damaged_cached_file_is_fetched_again(index: Path, tmp_path: Path) -> None:
     """One changed byte in the cache is noticed, and repaired from the index."""
     wheel = tiny({WHEEL_FILE: sha256_of(build_wheel(index))})
@@ -123,6 +141,29 @@ def test_a_failed_fetch_gives_pips_own_reason(index: Path, tmp_path: Path) -> No
     """pip's last lines are in the error."""
     with pytest.raises(FetchError, match="No matching distribution found"):
         ensure_wheel(tiny({}), tmp_path / "cache", Steps())
+
+
+def test_without_pip_the_error_gives_the_line_to_run(tmp_path: Path) -> None:
+    """Some environments (uv's, for one) come without pip; `python -S` sees none either."""
+    script = """
+import sys
+from pathlib import Path
+from prefold.backends.wheel_cache import FetchError, Wheel, ensure_wheel
+wheel = Wheel(name="tiny-part", version="1.0", folder="tiny-1.0", sha256={})
+try:
+    ensure_wheel(wheel, Path(sys.argv[1]), lambda what, done, total: None)
+except FetchError as error:
+    print(error)
+"""
+    source = Path(prefold.__file__).parent.parent
+    result = subprocess.run(
+        [sys.executable, "-S", "-c", script, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(source)},
+    )
+
+    assert f"Run `{sys.executable} -m ensurepip`" in result.stdout, result.stderr
 
 
 def test_leftovers_of_a_killed_fetch_are_removed(index: Path, tmp_path: Path) -> None:

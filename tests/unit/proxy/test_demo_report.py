@@ -130,8 +130,8 @@ def test_the_conclusion_uses_the_same_words_for_either_winner() -> None:
     cheap, dear = summarise(run(GOOD)), summarise(run(slow, policy="round_robin"))
 
     assert conclusion(dear, cheap) == (
-        "Prefix routing computed 40 prefill tokens where round robin took 100 (0.40x); "
-        "its median TTFT was 200 ms where round robin took 800 (0.25x)."
+        "With the tight cache, prefix routing computed 40 prefill tokens where round robin took "
+        "100 (0.40x); its median TTFT was 200 ms where round robin took 800 (0.25x)."
     )
     assert "100 prefill tokens where round robin took 40 (2.50x)" in conclusion(cheap, dear)
     unknown = summarise(run(dataclasses.replace(GOOD, cached_tokens=None)))

@@ -1,0 +1,284 @@
+"""The data port's surface: bad input, paths, aliases, passthrough, metrics. Never a 500."""
+
+import gzip
+import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import aiohttp
+import pytest
+
+from prefold.proxy.routes import ROUTES, Passage
+from prefold.proxy.serve import Running
+from prefold.proxy.settings import Model, Routing, Server
+from tests.support.proxy import BASE, proxy_before
+from tests.support.upstream import ScriptedUpstream, scripted, whole
+
+ANSWER = {"id": "c1", "choices": [], "usage": {"prompt_tokens": 1}}
+CHAT = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
+SMALL = replace(BASE, server=replace(BASE.server, max_body_mib=0.01))
+
+
+@pytest.fixture
+async def upstream() -> AsyncIterator[ScriptedUpstream]:
+    async with scripted(whole(ANSWER)) as running:
+        yield running
+
+
+@pytest.fixture
+async def server(upstream: ScriptedUpstream) -> AsyncIterator[Running]:
+    async with proxy_before(
+        [upstream.url], settings=SMALL, models={"m": Model(aliases=("gpt-4o", "best"))}
+    ) as running:
+        yield running
+
+
+@pytest.fixture
+async def http(server: Running) -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession(server.url) as session:
+        yield session
+
+
+async def error_of(answer: aiohttp.ClientResponse) -> dict[str, Any]:
+    """OpenAI's error object, all four members of it."""
+    assert answer.content_type == "application/json"
+    error = (await answer.json())["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    assert "Traceback" not in error["message"]
+    return dict(error)
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"null",
+        b"[]",
+        b'"text"',
+        b"\xff\xfe\x00",
+        b'{"model":"m"}',
+        b'{"model":1,"messages":[{}],"prompt":"x"}',
+        b'{"model":"m","messages":{},"prompt":{}}',
+        b'{"model":"m","stream":[],"messages":[{}],"prompt":"x"}',
+        b'{"model":"m","prompt":[{}],"messages":[[]]}',
+        b"[" * 5000,
+        b'{"messages":' + b"[" * 2000 + b"]" * 2000 + b"}",
+    ],
+)
+async def test_bad_bodies_are_400(
+    http: aiohttp.ClientSession, upstream: ScriptedUpstream, path: str, body: bytes
+) -> None:
+    """And never reach a backend."""
+    async with http.post(path, data=body) as answer:
+        assert answer.status == 400
+        assert (await error_of(answer))["type"] == "invalid_request_error"
+    assert upstream.received == []
+
+
+@pytest.mark.parametrize(
+    "prompt", [[], [-1], [2**33], [1.5], [[]], ["a", 1], [1, "a"], [[1], "a"], ""]
+)
+async def test_odd_completion_prompts_are_never_a_500(
+    http: aiohttp.ClientSession, prompt: Any
+) -> None:
+    """Refused or passed on to the engine, whose business it is."""
+    async with http.post("/v1/completions", json={"model": "m", "prompt": prompt}) as answer:
+        assert answer.status in (200, 400)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {},
+        {"role": 3},
+        {"role": "user"},
+        {"role": "user", "content": 5},
+        {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]},
+        {"role": "user", "content": [{"type": "text"}]},
+        {"role": "user", "content": [None]},
+        {"role": "assistant", "tool_calls": "x"},
+        {"role": "x" * 100, "content": "\ud800"},
+    ],
+)
+async def test_odd_messages_are_passed_to_the_engine(
+    http: aiohttp.ClientSession, message: dict[str, Any]
+) -> None:
+    """What we cannot encode is routed by its bytes; whether it is valid, the engine says."""
+    async with http.post("/v1/chat/completions", json={**CHAT, "messages": [message]}) as answer:
+        assert answer.status == 200
+
+
+async def test_a_body_over_the_limit_is_413(http: aiohttp.ClientSession) -> None:
+    """Also one that only grows over it when it is decompressed."""
+    body = json.dumps({**CHAT, "user": "x" * 20_000}).encode()
+    async with http.post("/v1/chat/completions", data=body) as answer:
+        assert answer.status == 413
+        assert (await error_of(answer))["code"] == "request_too_large"
+    packed = gzip.compress(body)
+    headers = {"Content-Encoding": "gzip"}
+    async with http.post("/v1/chat/completions", data=packed, headers=headers) as answer:
+        assert answer.status == 413
+
+
+async def test_a_compressed_body_is_passed_on_decompressed(
+    http: aiohttp.ClientSession, upstream: ScriptedUpstream
+) -> None:
+    """And its Content-Encoding header does not stay behind."""
+    body = json.dumps(CHAT).encode()
+    headers = {"Content-Encoding": "gzip"}
+    async with http.post(
+        "/v1/chat/completions", data=gzip.compress(body), headers=headers
+    ) as answer:
+        assert answer.status == 200
+    assert upstream.received[0].body == body
+    assert "content-encoding" not in upstream.received[0].headers
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/nothing", 404),
+        ("POST", "/v1/nothing", 404),
+        ("GET", "/v1/chat/completions/x", 501),
+        ("PUT", "/v1/chat/completions", 405),
+        ("GET", "/v1/models/none", 404),
+        ("POST", "/v1/models", 405),
+        ("GET", "/v1/../admin", 404),
+        ("POST", "/invocations", 404),
+        ("GET", "/metrics", 404),
+        ("GET", "/report", 404),
+    ],
+)
+async def test_paths_that_are_not_served(
+    http: aiohttp.ClientSession, method: str, path: str, status: int
+) -> None:
+    """OpenAI's error object, and nothing is forwarded that is not in the table."""
+    async with http.request(method, path) as answer:
+        assert answer.status == status
+        await error_of(answer)
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
+async def test_every_path_does_what_the_table_says(
+    http: aiohttp.ClientSession, upstream: ScriptedUpstream, route: Any
+) -> None:
+    """Passed to a backend, answered here, or refused with 501."""
+    path = route.path.replace("{rest:(/.*)?}", "/x").replace("{model:.+}", "m")
+    method = "POST" if route.method == "*" else route.method
+    async with http.request(method, path, json={**CHAT, "prompt": "x"}) as answer:
+        if route.passage is Passage.REFUSED:
+            assert answer.status == 501
+            assert (await error_of(answer))["code"] == "not_supported"
+        else:
+            assert answer.status == 200
+    passed = route.passage in (Passage.PREFIX, Passage.LOAD)
+    assert [one.path for one in upstream.received] == ([path] if passed else [])
+
+
+async def test_an_alias_is_replaced_by_the_models_name(
+    http: aiohttp.ClientSession, upstream: ScriptedUpstream
+) -> None:
+    """In the bytes of that member only; aliases are listed as models too."""
+    raw = (
+        b'{"seed":123456789012345678901234567890, "model" : "gpt-4o","messages":[{"role":"user"}]}'
+    )
+    for path in ("/v1/chat/completions", "/v1/embeddings"):
+        async with http.post(path, data=raw) as answer:
+            assert answer.status == 200
+        assert upstream.received[-1].body == raw.replace(b'"gpt-4o"', b'"m"')
+    async with http.get("/v1/models") as answer:
+        listed = await answer.json()
+    assert [model["id"] for model in listed["data"]] == ["m", "gpt-4o", "best"]
+
+
+async def test_an_unknown_model_is_404(
+    http: aiohttp.ClientSession, upstream: ScriptedUpstream
+) -> None:
+    """In OpenAI's form; routing is only among backends that list the model."""
+    for path in ("/v1/chat/completions", "/v1/embeddings"):
+        async with http.post(path, json={**CHAT, "model": "sentinel"}) as answer:
+            assert answer.status == 404
+            error = await error_of(answer)
+        assert (error["code"], error["param"]) == ("model_not_found", "model")
+        assert "sentinel" not in error["message"]
+    assert upstream.received == []
+
+
+async def test_headers_that_stay_behind_and_headers_that_pass(
+    http: aiohttp.ClientSession, upstream: ScriptedUpstream
+) -> None:
+    """Hop-by-hop, Connection-named, cookies, our own and the Host do not reach the engine."""
+    sent = {
+        "Authorization": "Bearer key",
+        "X-Request-Id": "r1",
+        "traceparent": "00-1-2-03",
+        "Cookie": "a=b",
+        "Connection": "x-private, keep-alive",
+        "X-Private": "1",
+        "Proxy-Authorization": "x",
+        "TE": "trailers",
+        "X-Prefold-Anything": "1",
+        "Accept-Encoding": "gzip",
+    }
+    async with http.post("/v1/chat/completions", json=CHAT, headers=sent) as answer:
+        assert answer.status == 200
+    got = upstream.received[0].headers
+    assert (got["authorization"], got["x-request-id"]) == ("Bearer key", "r1")
+    assert got["traceparent"] == "00-1-2-03"
+    assert got["accept-encoding"] == "identity"
+    assert got["host"] == upstream.url.removeprefix("http://")
+    dropped = {"cookie", "x-private", "proxy-authorization", "te", "x-prefold-anything"}
+    assert not dropped & got.keys()
+
+
+async def test_nothing_of_a_prompt_gets_into_metrics_report_or_logs(
+    server: Running, http: aiohttp.ClientSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Prompt, key, user and unknown model names: none is ever a label or a log entry."""
+    caplog.set_level("DEBUG")
+    headers = {"Authorization": "Bearer sentinel"}
+    chat = {**CHAT, "user": "sentinel", "messages": [{"role": "user", "content": "sentinel"}]}
+    for body in (chat, {**chat, "model": "sentinel"}, {**chat, "stream": "sentinel"}):
+        async with http.post("/v1/chat/completions", json=body, headers=headers) as answer:
+            await answer.read()
+    async with aiohttp.ClientSession(server.admin_url) as admin:
+        for path in ("/metrics", "/report"):
+            async with admin.get(path) as answer:
+                assert answer.status == 200
+                assert "sentinel" not in await answer.text()
+    assert "sentinel" not in caplog.text
+    assert "/v1/chat/completions 200 ok" in caplog.text
+
+
+async def test_ready_and_health_tell_different_things(upstream: ScriptedUpstream) -> None:
+    """The process lives without a backend, but is not ready."""
+    statuses = {}
+    for url in ("http://127.0.0.1:9", upstream.url):
+        async with proxy_before([url]) as server, aiohttp.ClientSession(server.url) as http:
+            for path in ("/health", "/ready"):
+                async with http.get(path) as answer:
+                    statuses[url, path] = answer.status
+    assert list(statuses.values()) == [200, 503, 200, 200]
+
+
+@pytest.mark.parametrize("policy", ["prefix", "round_robin", "least_load", "rendezvous"])
+async def test_every_policy_can_be_selected(policy: Any) -> None:
+    """And says so in the decision."""
+    settings = replace(BASE, routing=Routing(policy=policy), server=Server(port=0, admin_port=0))
+    async with (
+        scripted(whole(ANSWER)) as first,
+        scripted(whole(ANSWER)) as second,
+        proxy_before([first.url, second.url], settings=settings) as server,
+        aiohttp.ClientSession(server.url) as http,
+    ):
+        reasons = set()
+        for _ in range(4):
+            async with http.post("/v1/chat/completions", json=CHAT) as answer:
+                decision = answer.headers["X-Prefold-Decision"]
+                reasons.add(decision.partition("reason=")[2].partition(";")[0])
+        split = (len(first.received), len(second.received))
+    assert ("round_robin" in reasons) == (policy == "round_robin")
+    assert split == (2, 2) if policy == "round_robin" else split in ((4, 0), (0, 4))
