@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from prefold.proxy.chat_template import Dialect
-from prefold.proxy.encoder import Encoder
-from prefold.proxy.encoding_errors import TokenizerError
-from prefold.proxy.errors import BadRequest, ModelNotFound
-from prefold.proxy.tokenizer import LoadedTokenizer, load_tokenizer
+from prefold.proxy.errors import BadRequest, ModelNotFound, TokenizerError
+from prefold.proxy.tokens.chat_template import Dialect
+from prefold.proxy.tokens.encoder import Encoder
+from prefold.proxy.tokens.tokenizer import LoadedTokenizer, load_tokenizer
 
 DIALECTS: Mapping[str, Dialect] = {dialect.value: dialect for dialect in Dialect}
 

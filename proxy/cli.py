@@ -15,7 +15,7 @@ from prefold import __version__
 from prefold.proxy.errors import SettingsError
 
 # Commands with many options of their own live in their own modules, loaded when named.
-ELSEWHERE = {"demo": "prefold.proxy.demo:demo"}
+ELSEWHERE = {"demo": "prefold.proxy.demo.command:demo"}
 
 
 class Commands(click.Group):
@@ -110,8 +110,8 @@ def tokenizer() -> None:
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
 def convert(gguf: Path, folder: Path) -> None:
     """Write the tokenizer.json and tokenizer_config.json of a GGUF file into FOLDER."""
-    from prefold.proxy import gguf_tokenizer
-    from prefold.proxy.encoding_errors import TokenizerError
+    from prefold.proxy.errors import TokenizerError
+    from prefold.proxy.tokens import gguf_tokenizer
 
     try:
         gguf_tokenizer.convert(gguf, folder)

@@ -1,7 +1,9 @@
 """Our exceptions, and the OpenAI error object each becomes.
 
     PrefoldError
-      SettingsError                 exit 2 of the command line
+      SettingsError                 one line, and status 1 of the command line
+      TokenizerError                a model without exact tokens: its backends drop a mode
+      NotEncodable                  one request without exact tokens: it is routed by its bytes
       ApiError                      has a status, a type and a code: what the client is told
         BadRequest            400   invalid_request_error
         ModelNotFound         404   invalid_request_error, model_not_found
@@ -29,6 +31,14 @@ class PrefoldError(Exception):
 
 class SettingsError(PrefoldError):
     """A setting is wrong; the message names the key."""
+
+
+class TokenizerError(PrefoldError):
+    """There is no tokenizer here, or none whose ids would be the engine's."""
+
+
+class NotEncodable(PrefoldError):
+    """The token ids of one request cannot be known here; the message quotes no content."""
 
 
 class ApiError(PrefoldError):

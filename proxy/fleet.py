@@ -16,7 +16,7 @@ from prefold.prefix_index.block_lru import BlockLru
 from prefold.prefix_index.index import CacheModel, PrefixIndex
 from prefold.prefix_index.slots import SlotCache
 from prefold.proxy.catalog import ModelCatalog
-from prefold.proxy.encoding_errors import NotEncodable
+from prefold.proxy.errors import NotEncodable
 
 log = logging.getLogger(__name__)
 

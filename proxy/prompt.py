@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 
 from prefold.backends.backend import Mode
 from prefold.prefix_index.prefix import Prefix
-from prefold.proxy.encoder import Encoder
-from prefold.proxy.encoding_errors import NotEncodable
-from prefold.proxy.errors import BadRequest
+from prefold.proxy.errors import BadRequest, NotEncodable
 from prefold.proxy.openai import Body, ChatBody
+from prefold.proxy.tokens.encoder import Encoder
 
 BYTES_PER_UNIT = 4  # about one token of English text
 MAX_APPROXIMATE_BYTES = 1 << 20

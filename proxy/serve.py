@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import signal
 import sys
 import threading
@@ -98,7 +99,8 @@ def _when_stdin_ends(then: Callable[[], object]) -> None:
     """A parent that holds the other end of the pipe is gone when it ends, SIGKILL included."""
 
     def wait() -> None:
-        while sys.stdin.buffer.read(4096):
+        # Not sys.stdin: a thread inside its lock would break the interpreter's shutdown.
+        while os.read(0, 4096):
             pass
         then()
 

@@ -16,8 +16,8 @@ import sys
 import time
 
 from prefold.backends.embedded import model_path
-from prefold.proxy.encoder import Encoder
-from prefold.proxy.tokenizer import LoadedTokenizer, load_tokenizer
+from prefold.proxy.tokens.encoder import Encoder
+from prefold.proxy.tokens.tokenizer import LoadedTokenizer, load_tokenizer
 
 SYLLABLES = (
     "an",

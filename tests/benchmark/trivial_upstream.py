@@ -13,9 +13,9 @@ from typing import Any, cast
 
 import uvloop
 
-from prefold.proxy.chat_template import ChatTemplate
-from prefold.proxy.encoder import Encoder
-from prefold.proxy.tokenizer import load_tokenizer
+from prefold.proxy.tokens.chat_template import ChatTemplate
+from prefold.proxy.tokens.encoder import Encoder
+from prefold.proxy.tokens.tokenizer import load_tokenizer
 
 CHUNK = {
     "id": "chatcmpl-1",

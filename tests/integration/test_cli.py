@@ -74,9 +74,10 @@ def test_a_port_in_use_is_one_line_and_no_stack_trace() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_cleanly(number: signal.Signals) -> None:
-    """Exit status 0, also with no backend up."""
-    with serving() as (process, url):
+@pytest.mark.parametrize("options", [[], ["--exit-with-stdin"]])
+def test_a_signal_ends_it_cleanly(number: signal.Signals, options: list[str]) -> None:
+    """Exit status 0, also with no backend up, and with a standard input that stays open."""
+    with serving(*options) as (process, url):
         assert urllib.request.urlopen(f"{url}/health", timeout=10).status == 200
         process.send_signal(number)
 

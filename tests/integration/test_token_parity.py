@@ -19,14 +19,14 @@ from tokenizers import pre_tokenizers
 
 from prefold.backends import engine_process
 from prefold.backends.embedded import EnginePaths
-from prefold.proxy.chat_request import Chat
-from prefold.proxy.chat_template import ChatTemplate
-from prefold.proxy.encoder import Encoder
-from prefold.proxy.encoding_errors import NotEncodable
-from prefold.proxy.gguf_tokenizer import tokenizer_parts
-from prefold.proxy.probe_chats import probe_chats
-from prefold.proxy.probe_texts import NAMED_TEXTS, probe_texts, random_texts
-from prefold.proxy.tokenizer import LoadedTokenizer, load_tokenizer
+from prefold.proxy.errors import NotEncodable
+from prefold.proxy.tokens.chat_request import Chat
+from prefold.proxy.tokens.chat_template import ChatTemplate
+from prefold.proxy.tokens.encoder import Encoder
+from prefold.proxy.tokens.gguf_tokenizer import tokenizer_parts
+from prefold.proxy.tokens.probe_chats import probe_chats
+from prefold.proxy.tokens.probe_texts import NAMED_TEXTS, probe_texts, random_texts
+from prefold.proxy.tokens.tokenizer import LoadedTokenizer, load_tokenizer
 from tests.support.tiny_tokenizer import TOOLS_CHATML
 
 pytestmark = pytest.mark.engine

@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken
 
-from prefold.proxy.chat_template import ChatTemplate
-from prefold.proxy.encoder import Encoder
-from prefold.proxy.tokenizer import Tokenizer, load_tokenizer
+from prefold.proxy.tokens.chat_template import ChatTemplate
+from prefold.proxy.tokens.encoder import Encoder
+from prefold.proxy.tokens.tokenizer import Tokenizer, load_tokenizer
 from tests.support.tiny_tokenizer import CHATML, SPECIALS, TOOLS_CHATML, tiny_bpe, write_folder
 
 PIECES = st.one_of(

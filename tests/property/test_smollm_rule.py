@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, pre_tokenizers
 
-from prefold.proxy.gguf_tokenizer import tokenizer_parts
+from prefold.proxy.tokens.gguf_tokenizer import tokenizer_parts
 from tests.support.tiny_gguf import write_gguf
 
 CHARACTERS = st.one_of(

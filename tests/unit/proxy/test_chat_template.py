@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from prefold.proxy.chat_template import ChatTemplate, Dialect
-from prefold.proxy.encoding_errors import NotEncodable
-from prefold.proxy.probe_chats import probe_chats
+from prefold.proxy.errors import NotEncodable
+from prefold.proxy.tokens.chat_template import ChatTemplate, Dialect
+from prefold.proxy.tokens.probe_chats import probe_chats
 from tests.support.tiny_tokenizer import CHATML, TOOLS_CHATML, WEATHER_CALL, WEATHER_TOOL
 
 USER = {"role": "user", "content": "hi"}

@@ -7,9 +7,9 @@ import json
 
 import pytest
 
-from prefold.proxy.demo_arm import Arm, ArmRun, Counters, Policy, difference
-from prefold.proxy.demo_client import Sample, parse_decision
-from prefold.proxy.demo_report import (
+from prefold.proxy.demo.arm import Arm, ArmRun, Counters, Policy, difference
+from prefold.proxy.demo.client import Sample, parse_decision
+from prefold.proxy.demo.report import (
     ArmReport,
     as_data,
     conclusion,
@@ -18,8 +18,8 @@ from prefold.proxy.demo_report import (
     summarise,
     total,
 )
-from prefold.proxy.demo_run import DemoOptions, as_json, plan_arms
-from prefold.proxy.demo_table import complaints
+from prefold.proxy.demo.run import DemoOptions, as_json, plan_arms
+from prefold.proxy.demo.table import complaints
 
 GOOD = Sample(
     backend="engine-0",

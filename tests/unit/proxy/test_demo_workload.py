@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prefold.proxy.demo_workload import CHARS_PER_TOKEN, TURNS, Request, build_workload
+from prefold.proxy.demo.workload import CHARS_PER_TOKEN, TURNS, Request, build_workload
 
 
 def workload(

@@ -12,9 +12,9 @@ import pytest
 from tokenizers import AddedToken
 from tokenizers import Tokenizer as HuggingFaceTokenizer
 
-from prefold.proxy.encoder import Encoder
-from prefold.proxy.encoding_errors import NotEncodable
-from prefold.proxy.tokenizer import LoadedTokenizer, load_tokenizer
+from prefold.proxy.errors import NotEncodable
+from prefold.proxy.tokens.encoder import Encoder
+from prefold.proxy.tokens.tokenizer import LoadedTokenizer, load_tokenizer
 from tests.support.tiny_tokenizer import (
     CHATML,
     TOOLS_CHATML,

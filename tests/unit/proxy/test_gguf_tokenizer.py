@@ -10,9 +10,9 @@ import pytest
 from gguf import GGUFReader, GGUFWriter
 from tokenizers import Tokenizer
 
-from prefold.proxy.encoding_errors import TokenizerError
-from prefold.proxy.gguf_metadata import read_metadata
-from prefold.proxy.gguf_tokenizer import convert, tokenizer_parts
+from prefold.proxy.errors import TokenizerError
+from prefold.proxy.tokens.gguf_metadata import read_metadata
+from prefold.proxy.tokens.gguf_tokenizer import convert, tokenizer_parts
 from tests.support.tiny_gguf import write_gguf
 from tests.support.tiny_tokenizer import CHATML, SPECIALS, vocabulary
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from prefold.proxy.segment_memo import SegmentMemo
+from prefold.proxy.tokens.segment_memo import SegmentMemo
 
 
 def ids(count: int) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:

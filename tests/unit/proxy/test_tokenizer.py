@@ -10,11 +10,11 @@ import pytest
 from tokenizers import AddedToken
 from tokenizers import Tokenizer as HuggingFaceTokenizer
 
-from prefold.proxy.chat_template import Dialect
-from prefold.proxy.encoding_errors import NotEncodable, TokenizerError
-from prefold.proxy.gguf_tokenizer import tokenizer_parts
-from prefold.proxy.probe_texts import probe_texts, random_texts
-from prefold.proxy.tokenizer import Tokenizer, load_tokenizer
+from prefold.proxy.errors import NotEncodable, TokenizerError
+from prefold.proxy.tokens.chat_template import Dialect
+from prefold.proxy.tokens.gguf_tokenizer import tokenizer_parts
+from prefold.proxy.tokens.probe_texts import probe_texts, random_texts
+from prefold.proxy.tokens.tokenizer import Tokenizer, load_tokenizer
 from tests.support.tiny_gguf import write_gguf
 from tests.support.tiny_tokenizer import CHATML, SPECIALS, tiny_bpe, tiny_unigram, write_folder
 

@@ -15,7 +15,7 @@ import openai
 from openai.types import CompletionUsage
 from openai.types.chat import ChatCompletionMessageParam
 
-from prefold.proxy.demo_workload import Request
+from prefold.proxy.demo.workload import Request
 
 DECISION_HEADER = "X-Prefold-Decision"
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 
-from prefold.proxy.demo_arm import ArmRun
+from prefold.proxy.demo.arm import ArmRun
 
 PERCENTILES = (50, 90, 99)
 DEFINITIONS = {

@@ -3,7 +3,8 @@
 import json
 from typing import Any
 
-from prefold.proxy.chat_request import (
+from prefold.proxy.errors import NotEncodable
+from prefold.proxy.tokens.chat_request import (
     Chat,
     Message,
     Prepared,
@@ -13,7 +14,6 @@ from prefold.proxy.chat_request import (
     functions_of,
     texts_of,
 )
-from prefold.proxy.encoding_errors import NotEncodable
 
 
 def prepare_for_vllm(traits: TemplateTraits, chat: Chat) -> Prepared:

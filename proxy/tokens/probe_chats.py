@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from prefold.proxy.chat_request import Chat
+from prefold.proxy.tokens.chat_request import Chat
 
 _TEXT = 'Ünïcode "quotes" <b>&amp;</b> 한국어 👍🏽\n\ttab {{ braces }} \\ slash  '
 _SYSTEM = {"role": "system", "content": "You are terse.\n"}

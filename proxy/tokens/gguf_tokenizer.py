@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from prefold.proxy.encoding_errors import TokenizerError
-from prefold.proxy.gguf_metadata import read_metadata
+from prefold.proxy.errors import TokenizerError
+from prefold.proxy.tokens.gguf_metadata import read_metadata
 
 _PREFIX = "tokenizer.ggml."
 # Values of token_type, from the GGUF specification.

@@ -17,11 +17,11 @@ import jinja2.parser
 import jinja2.sandbox
 import minijinja
 
-from prefold.proxy.chat_request import Chat, Message, Prepared, TemplateTraits, check
-from prefold.proxy.dialect_llama_cpp import prepare_for_llama_cpp
-from prefold.proxy.dialect_vllm import prepare_for_vllm
-from prefold.proxy.encoding_errors import NotEncodable
-from prefold.proxy.probe_chats import probe_chats
+from prefold.proxy.errors import NotEncodable
+from prefold.proxy.tokens.chat_request import Chat, Message, Prepared, TemplateTraits, check
+from prefold.proxy.tokens.dialect_llama_cpp import prepare_for_llama_cpp
+from prefold.proxy.tokens.dialect_vllm import prepare_for_vllm
+from prefold.proxy.tokens.probe_chats import probe_chats
 
 # Instructions a rendering may take, about 0.1 s. The template is the operator's, the data is not.
 _FUEL = 5_000_000

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from prefold.proxy.encoding_errors import NotEncodable
+from prefold.proxy.errors import NotEncodable
 
 Message = Mapping[str, Any]
 Render = Callable[[dict[str, Any]], str | None]

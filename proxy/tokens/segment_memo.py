@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from sys import getsizeof
 
-from prefold.proxy.token_libraries import TokenIds
+from prefold.proxy.tokens.token_libraries import TokenIds
 
 # What CPython needs for the dictionary's entry and the array's header, about.
 _ENTRY_BYTES = 250

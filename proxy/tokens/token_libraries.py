@@ -11,7 +11,7 @@ import numpy as np
 import tokenizers
 from numpy.typing import NDArray
 
-from prefold.proxy.probe_texts import probe_texts
+from prefold.proxy.tokens.probe_texts import probe_texts
 
 TokenIds = NDArray[np.uint32]
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from prefold.proxy.chat_request import Message
-from prefold.proxy.chat_template import ChatTemplate
-from prefold.proxy.encoding_errors import NotEncodable
-from prefold.proxy.segment_memo import SegmentMemo
-from prefold.proxy.token_libraries import TokenIds
-from prefold.proxy.tokenizer import Tokenizer
+from prefold.proxy.errors import NotEncodable
+from prefold.proxy.tokens.chat_request import Message
+from prefold.proxy.tokens.chat_template import ChatTemplate
+from prefold.proxy.tokens.segment_memo import SegmentMemo
+from prefold.proxy.tokens.token_libraries import TokenIds
+from prefold.proxy.tokens.tokenizer import Tokenizer
 
 _NO_IDS = np.array([], dtype=np.uint32)
 _PROBE_CHAT = [{"role": role, "content": "hay"} for role in ("user", "assistant") * 3 + ("user",)]

@@ -4,7 +4,8 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from prefold.proxy.chat_request import (
+from prefold.proxy.errors import NotEncodable
+from prefold.proxy.tokens.chat_request import (
     Chat,
     Message,
     Prepared,
@@ -14,7 +15,6 @@ from prefold.proxy.chat_request import (
     functions_of,
     texts_of,
 )
-from prefold.proxy.encoding_errors import NotEncodable
 
 _KEPT_AS_THEY_ARE = ("name", "tool_call_id", "reasoning_content")
 

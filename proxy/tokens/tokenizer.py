@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import tokenizers
 
-from prefold.proxy.chat_template import ChatTemplate, Dialect
-from prefold.proxy.encoding_errors import NotEncodable, TokenizerError
-from prefold.proxy.gguf_tokenizer import tokenizer_parts
-from prefold.proxy.probe_texts import probe_texts
-from prefold.proxy.token_libraries import HuggingFace, TokenIds, TokenLibrary, prove_fast
+from prefold.proxy.errors import NotEncodable, TokenizerError
+from prefold.proxy.tokens.chat_template import ChatTemplate, Dialect
+from prefold.proxy.tokens.gguf_tokenizer import tokenizer_parts
+from prefold.proxy.tokens.probe_texts import probe_texts
+from prefold.proxy.tokens.token_libraries import HuggingFace, TokenIds, TokenLibrary, prove_fast
 
 __all__ = ["LoadedTokenizer", "NotEncodable", "Tokenizer", "TokenizerError", "load_tokenizer"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich import box
 from rich.table import Table
 
-from prefold.proxy.demo_report import ArmReport, ratio
+from prefold.proxy.demo.report import ArmReport, ratio
 
 UNKNOWN = "unknown"
 _TIMES = (

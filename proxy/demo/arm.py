@@ -23,8 +23,8 @@ from typing import Literal
 from prefold.backends.embedded import EnginePaths
 from prefold.backends.engine_process import start_engine
 from prefold.backends.prometheus_text import samples, total
-from prefold.proxy.demo_client import Sample, run_requests
-from prefold.proxy.demo_workload import Request
+from prefold.proxy.demo.client import Sample, run_requests
+from prefold.proxy.demo.workload import Request
 
 Policy = Literal["round_robin", "prefix"]
 MODEL_ALIAS = "smollm2"

@@ -27,11 +27,11 @@ from prefold.backends.embedded import (
     ensure_engine,
     missing_cpu_features,
 )
-from prefold.proxy import demo_table
-from prefold.proxy.demo_arm import MAX_TOKENS, Arm, ArmRun, DemoError, Policy, run_arm
-from prefold.proxy.demo_machine import describe_machine
-from prefold.proxy.demo_report import DEFINITIONS, ArmReport, as_data, conclusion, summarise
-from prefold.proxy.demo_workload import TURNS, Request, build_workload
+from prefold.proxy.demo import table
+from prefold.proxy.demo.arm import MAX_TOKENS, Arm, ArmRun, DemoError, Policy, run_arm
+from prefold.proxy.demo.machine import describe_machine
+from prefold.proxy.demo.report import DEFINITIONS, ArmReport, as_data, conclusion, summarise
+from prefold.proxy.demo.workload import TURNS, Request, build_workload
 
 BACKENDS = 2
 MODEL_CONTEXT = 8192
@@ -207,14 +207,14 @@ def _print_reports(
     console: Console, tight: Sequence[ArmReport], roomy: Sequence[ArmReport]
 ) -> None:
     console.print()
-    console.print(demo_table.comparison(f"Tight cache: {tight[0].slots} slots", *tight))
+    console.print(table.comparison(f"Tight cache: {tight[0].slots} slots", *tight))
     if roomy:
-        console.print(demo_table.comparison(f"Roomy cache: {roomy[0].slots} slots", *roomy))
-        why = demo_table.why_roomy_gains_less(tight[0], roomy[0])
+        console.print(table.comparison(f"Roomy cache: {roomy[0].slots} slots", *roomy))
+        why = table.why_roomy_gains_less(tight[0], roomy[0])
         console.print(why, highlight=False)
-    console.print(demo_table.LEGEND, style="dim", highlight=False)
+    console.print(table.LEGEND, style="dim", highlight=False)
     for report in (*tight, *roomy):
-        for complaint in demo_table.complaints(report):
+        for complaint in table.complaints(report):
             console.print(complaint, style="bold red", highlight=False)
     console.print(conclusion(*tight), style="bold", highlight=False)
 

@@ -8,7 +8,7 @@ import struct
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from prefold.proxy.encoding_errors import TokenizerError
+from prefold.proxy.errors import TokenizerError
 
 # Value types of the GGUF specification, as `struct` spells them.
 _SCALARS = {
