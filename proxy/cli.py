@@ -6,6 +6,7 @@ import asyncio
 import importlib
 import logging
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,12 @@ backend_option = click.option(
 @main.command()
 @config_option
 @backend_option
+@click.option(
+    "--embedded",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Start N small llama.cpp engines as backends, to try things out without one's own.",
+)
 @click.option("--host", help="Address of the data port.")
 @click.option("--port", type=int, help="Data port; 0 picks a free one.")
 @click.option("--admin-port", type=int, help="Port of /metrics and /report.")
@@ -65,6 +72,7 @@ backend_option = click.option(
 def serve(
     config: Path | None,
     backends: tuple[str, ...],
+    embedded: int | None,
     host: str | None,
     port: int | None,
     admin_port: int | None,
@@ -75,16 +83,37 @@ def serve(
     from prefold.proxy import serve as server
 
     flags = {"host": host, "port": port, "admin_port": admin_port}
-    settings = _settings(config, backends, flags)
-    if not settings.backends:
-        raise click.UsageError("no backends: give --backend URL or a [[backends]] table")
     logging.basicConfig(
         level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s"
     )
+    with ExitStack() as stack:
+        if embedded:
+            backends = (*backends, *_embedded_engines(stack, embedded))
+        settings = _settings(config, backends, flags)
+        if not settings.backends:
+            raise click.UsageError("no backends: give --backend URL or a [[backends]] table")
+        try:
+            server.run(settings, exit_with_stdin=exit_with_stdin)
+        except OSError as error:
+            raise click.ClickException(f"cannot listen: {error}") from None
+
+
+def _embedded_engines(stack: ExitStack, count: int) -> list[str]:
+    """URLs of engines that are stopped with the stack, and gone if this process is killed."""
+    from prefold.backends.embedded import ensure_engine, missing_cpu_features
+    from prefold.backends.engine_process import EngineStartError, start_engine
+    from prefold.backends.wheel_cache import FetchError
+
+    if missing := missing_cpu_features():
+        raise click.ClickException(f"the embedded engine needs a CPU with {', '.join(missing)}")
     try:
-        server.run(settings, exit_with_stdin=exit_with_stdin)
-    except OSError as error:
-        raise click.ClickException(f"cannot listen: {error}") from None
+        paths = ensure_engine(
+            progress=lambda what, done, total: total or click.echo(what, err=True)
+        )
+        engines = [stack.enter_context(start_engine(paths)) for _ in range(count)]
+        return [engine.wait_ready() for engine in engines]
+    except (FetchError, EngineStartError) as error:
+        raise click.ClickException(str(error)) from None
 
 
 @main.command()

@@ -4,10 +4,12 @@ import re
 import signal
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from urllib.error import HTTPError
 
 import pytest
 
@@ -84,6 +86,27 @@ def test_a_signal_ends_it_cleanly(number: signal.Signals, options: list[str]) ->
         assert process.wait(timeout=30) == 0
 
 
+@pytest.mark.engine
+def test_embedded_engines_are_ready_backends_and_go_with_the_proxy(engine_paths: object) -> None:
+    """What the README's first steps use; none is left behind."""
+    with serving("--embedded", "1", backend=None) as (process, url):
+        children = _children(process.pid)
+        for _ in range(600):
+            with suppress(HTTPError), urllib.request.urlopen(f"{url}/ready", timeout=10) as ready:
+                assert ready.status == 200
+                break
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+
+        assert process.wait(timeout=30) == 0
+    assert children
+    assert not [pid for pid in children if Path(f"/proc/{pid}").exists()]
+
+
+def _children(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
 def test_it_ends_with_its_standard_input_if_told_to() -> None:
     """So that it cannot outlive a supervisor that was killed."""
     with serving("--exit-with-stdin") as (process, _):
@@ -134,17 +157,22 @@ def test_convert_writes_a_tokenizer(model_path: Path, tmp_path: Path) -> None:
 
 
 @contextmanager
-def serving(*arguments: str) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
-    """`prefold serve` on free ports before a backend that is not there; its URL."""
-    command = [*PREFOLD, "serve", "--backend", "http://127.0.0.1:9"]
+def serving(
+    *arguments: str, backend: str | None = "http://127.0.0.1:9"
+) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """`prefold serve` on free ports, by default before a backend that is not there; its URL."""
+    command = [*PREFOLD, "serve", *(["--backend", backend] if backend else [])]
     options = ["--port", "0", "--admin-port", "0", "--log-level", "error", *arguments]
     with subprocess.Popen(
         [*command, *options], stdin=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
         try:
             assert process.stderr is not None
-            found = re.search(rb"listens on (\S+), admin", process.stderr.readline())
-            assert found is not None
+            found = None
+            while found is None:
+                line = process.stderr.readline()
+                assert line, "it ended before it listened"
+                found = re.search(rb"listens on (\S+), admin", line)
             yield process, found[1].decode()
         finally:
             process.kill()
