@@ -6,7 +6,7 @@ An adapter asks; it keeps no state and decides nothing. Facts it cannot learn ar
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import msgspec
@@ -33,10 +33,13 @@ class BlockCapacity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedModel:
-    """`tokenizer_source` is where the engine itself loaded the model from, if it says."""
+    """`tokenizer_source` is where the engine itself loaded the model from, if it says; `card` is
+    its entry in the engine's /v1/models."""
 
     id: str
     tokenizer_source: str | None = None
+    # Not compared: llama.cpp puts the present time into `created`.
+    card: dict[str, Any] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

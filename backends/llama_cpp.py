@@ -43,7 +43,9 @@ class LlamaCpp:
         path = props.get("model_path")
         return EngineFacts(
             models=tuple(
-                ServedModel(id=name, tokenizer_source=path if isinstance(path, str) else None)
+                ServedModel(
+                    id=name, tokenizer_source=path if isinstance(path, str) else None, card=entry
+                )
                 for entry in listed
                 for name in _names(entry)
             ),

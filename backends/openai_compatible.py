@@ -24,7 +24,9 @@ class OpenAICompatible:
         listed = await listed_models(endpoint)
         if not listed:
             return None
-        return EngineFacts(models=tuple(ServedModel(id=entry["id"]) for entry in listed))
+        return EngineFacts(
+            models=tuple(ServedModel(id=entry["id"], card=entry) for entry in listed)
+        )
 
     async def chat_tokens(
         self, endpoint: Endpoint, model: str, messages: Sequence[dict[str, str]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from typing import Any
 
 from prefold.backends.backend import Backend
 
@@ -18,16 +19,14 @@ class BackendPool:
     def __getitem__(self, name: str) -> Backend:
         return self._backends[name]
 
-    def models(self) -> list[str]:
-        """Every model that some backend listed when it was last ready, in order of discovery."""
-        return list(
-            dict.fromkeys(
-                served.id
-                for backend in self
-                if backend.facts is not None
-                for served in backend.facts.models
-            )
-        )
+    def models(self) -> dict[str, dict[str, Any]]:
+        """Every model that some backend listed when it was last ready, with the card of the first
+        one that did, in order of discovery."""
+        found: dict[str, dict[str, Any]] = {}
+        for backend in self:
+            for served in backend.facts.models if backend.facts is not None else ():
+                found.setdefault(served.id, served.card)
+        return found
 
     def candidates(
         self, model: str | None, now: float, excluded: Collection[str] = ()

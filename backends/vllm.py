@@ -43,6 +43,7 @@ class Vllm:
                 ServedModel(
                     id=entry["id"],
                     tokenizer_source=root if isinstance(root := entry.get("root"), str) else None,
+                    card=entry,
                 )
                 for entry in listed
             ),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from prefold.proxy.errors import BadRequest, ModelNotFound, TokenizerError
 from prefold.proxy.tokens.chat_template import Dialect
@@ -43,16 +44,20 @@ class ModelCatalog:
         self._dialects: dict[str, Dialect] = {}
         self._loading = asyncio.Lock()
 
-    def names(self, served: Sequence[str]) -> list[str]:
-        """Names a client may ask for: served models and the aliases of those."""
-        extra = [alias for alias, model in self._aliases.items() if model in served]
-        return list(dict.fromkeys([*served, *extra]))
+    def cards(self, served: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        """By each name a client may ask for, served models and aliases of those, its entry in
+        /v1/models: the engine's own, under that name."""
+        named = {name: name for name in served} | {
+            alias: model for alias, model in self._aliases.items() if model in served
+        }
+        base = {"object": "model", "created": 0, "owned_by": "prefold"}
+        return {name: {**base, **served[model], "id": name} for name, model in named.items()}
 
-    def resolve(self, name: str | None, served: Sequence[str]) -> str:
+    def resolve(self, name: str | None, served: Collection[str]) -> str:
         """The served model meant by `name`; raises BadRequest or ModelNotFound."""
         if name is None:
             if len(served) == 1:
-                return served[0]
+                return next(iter(served))
             raise BadRequest("you must provide a model parameter", param="model")
         model = self._aliases.get(name, name)
         if model not in served:

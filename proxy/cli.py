@@ -107,9 +107,7 @@ def _embedded_engines(stack: ExitStack, count: int) -> list[str]:
     if missing := missing_cpu_features():
         raise click.ClickException(f"the embedded engine needs a CPU with {', '.join(missing)}")
     try:
-        paths = ensure_engine(
-            progress=lambda what, done, total: total or click.echo(what, err=True)
-        )
+        paths = ensure_engine(progress=_say_steps)
         engines = [stack.enter_context(start_engine(paths)) for _ in range(count)]
         return [engine.wait_ready() for engine in engines]
     except (FetchError, EngineStartError) as error:
@@ -147,6 +145,12 @@ def convert(gguf: Path, folder: Path) -> None:
     except TokenizerError as error:
         raise click.ClickException(str(error)) from None
     click.echo(f"wrote {folder / 'tokenizer.json'} and {folder / 'tokenizer_config.json'}")
+
+
+def _say_steps(what: str, done: int, total: int) -> None:
+    """A Progress of the engine's cache: each step once, bytes not at all."""
+    if not total:
+        click.echo(what, err=True)
 
 
 def _settings(config: Path | None, backends: tuple[str, ...], flags: dict[str, Any]) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import traceback
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import msgspec
 from aiohttp import web
@@ -70,14 +71,13 @@ class OwnHandlers:
         return await self._proxy.pipeline.run(request, CompletionBody)
 
     async def models(self, request: web.Request) -> web.Response:
-        cards = [_card(name) for name in self._names()]
-        return _json({"object": "list", "data": cards})
+        return _json({"object": "list", "data": list(self._cards().values())})
 
     async def model(self, request: web.Request) -> web.Response:
-        name = request.match_info["model"]
-        if name not in self._names():
+        card = self._cards().get(request.match_info["model"])
+        if card is None:
             raise ModelNotFound("The requested model does not exist.", param="model")
-        return _json(_card(name))
+        return _json(card)
 
     async def health(self, request: web.Request) -> web.Response:
         """The process lives."""
@@ -91,8 +91,8 @@ class OwnHandlers:
             return _json({"status": "waiting", "backends": []}, 503)
         return _json({"status": "ready", "backends": ready})
 
-    def _names(self) -> list[str]:
-        return self._proxy.catalog.names(self._proxy.pool.models())
+    def _cards(self) -> dict[str, dict[str, Any]]:
+        return self._proxy.catalog.cards(self._proxy.pool.models())
 
 
 def admin_app(proxy: Proxy) -> web.Application:
@@ -151,10 +151,6 @@ def _json(value: object, status: int = 200) -> web.Response:
         body=msgspec.json.encode(value),
         headers={"Content-Type": "application/json"},
     )
-
-
-def _card(name: str) -> dict[str, object]:
-    return {"id": name, "object": "model", "created": 0, "owned_by": "prefold"}
 
 
 def _tokenizers(proxy: Proxy) -> dict[str, dict[str, int]]:

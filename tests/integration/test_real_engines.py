@@ -1,5 +1,6 @@
 """The official Python client, unchanged but for `base_url`, with prefold and two real engines."""
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import aiohttp
@@ -9,6 +10,8 @@ from openai import AsyncOpenAI
 from openai.types.chat import ChatCompletionMessageParam
 
 from prefold.backends.backend import Mode
+from prefold.backends.embedded import EnginePaths
+from prefold.backends.engine_process import start_engine
 from prefold.proxy.serve import Running
 from tests.support.proxy import proxy_before, until
 
@@ -169,6 +172,45 @@ async def test_a_prompt_that_is_too_long_is_the_engines_own_error(
         )
     assert error.value.type == "exceed_context_size_error"
     assert all(backend.health.usable(0.0) for backend in server.proxy.pool)
+
+
+async def test_an_engine_that_is_killed(engine_paths: EnginePaths, engine_url: str) -> None:
+    """In mid-stream: an error, not a short answer. After that, the other one serves; and when it
+    comes back on its address, nothing is believed to be in its cache."""
+    question: list[ChatCompletionMessageParam] = [{"role": "user", "content": "Count on."}]
+    with start_engine(engine_paths) as first:
+        url = await asyncio.to_thread(first.wait_ready)
+        async with (
+            proxy_before([url, engine_url]) as server,
+            AsyncOpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as api,
+        ):
+            victim, other = server.proxy.pool["b0"], server.proxy.pool["b1"]
+            other.queued_tokens += 10**9  # so that the victim is chosen
+            stream = await api.chat.completions.create(
+                model="smollm2",
+                messages=question,
+                max_tokens=1500,
+                stream=True,
+                extra_body={"ignore_eos": True},
+            )
+            await anext(aiter(stream))
+            first.process.kill()
+            with pytest.raises(openai.APIError):
+                [part async for part in stream]
+            await until(lambda: victim.in_flight == 0)
+            assert server.proxy.index.size_tokens("b0") > 0
+
+            answer = await api.chat.completions.create(
+                model="smollm2", messages=question, max_tokens=4
+            )
+            assert answer.choices[0].message.content
+            assert not victim.health.reachable
+
+            port = int(url.rpartition(":")[2])
+            with start_engine(engine_paths, port=port) as again:
+                await asyncio.to_thread(again.wait_ready)
+                await until(lambda: victim.health.reachable)
+                assert server.proxy.index.size_tokens("b0") == 0
 
 
 async def test_a_client_that_leaves_frees_the_slot(server: Running, api: AsyncOpenAI) -> None:

@@ -192,6 +192,7 @@ async def test_an_alias_is_replaced_by_the_models_name(
     async with http.get("/v1/models") as answer:
         listed = await answer.json()
     assert [model["id"] for model in listed["data"]] == ["m", "gpt-4o", "best"]
+    assert {model["owned_by"] for model in listed["data"]} == {"test"}, "the engine's own cards"
 
 
 async def test_an_unknown_model_is_404(

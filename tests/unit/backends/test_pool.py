@@ -36,7 +36,7 @@ def test_only_backends_that_list_the_model_are_candidates() -> None:
     assert names(pool.candidates("m", 0.0)) == ["a", "b"]
     assert names(pool.candidates("n", 0.0, excluded=["b"])) == ["c"]
     assert names(pool.candidates(None, 0.0)) == ["a", "b", "c"]
-    assert pool.models() == ["m", "n"]
+    assert list(pool.models()) == ["m", "n"]
 
 
 def test_ejected_backends_are_left_out_unless_none_would_remain() -> None:
