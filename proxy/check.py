@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import time
 from typing import Any
 
@@ -88,6 +89,4 @@ def _flat(where: str, value: Any) -> list[tuple[str, Any]]:
 def _shown(value: Any, secret: bool) -> str:
     if secret:
         return "(set)" if value else '""'
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(list(value)) if isinstance(value, tuple) else repr(value)
+    return json.dumps(value)
