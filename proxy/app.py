@@ -187,6 +187,7 @@ def _options(settings: Settings) -> PipelineOptions:
             decode_penalty_s=routing.decode_penalty_s,
             noise_relative=routing.noise_relative,
             noise_s=routing.noise_s,
+            noise_work=routing.noise_work,
         ),
         secret=secret,
         tenant_header=routing.tenant_header,

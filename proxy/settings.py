@@ -59,6 +59,7 @@ class Routing:
     decode_penalty_s: NotNegative = 0.02
     noise_relative: NotNegative = 0.05
     noise_s: NotNegative = 0.005
+    noise_work: NotNegative = 0.05
     initial_prefill_tokens_per_s: Positive = 5000.0
     tenant_header: str = ""
     secret: str = ""
