@@ -4,6 +4,7 @@ so that whatever ends the attempt ends all three, once."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import msgspec
 
@@ -15,7 +16,7 @@ from prefold.backends.health import Outcome
 from prefold.prefix_index.index import PrefixIndex
 from prefold.prefix_index.prefix import Prefix
 from prefold.proxy.relay import EventStream
-from prefold.proxy.stream_meter import StreamMeter
+from prefold.proxy.stream_meter import Ending, StreamMeter
 
 BACKPRESSURE = frozenset((429, 503))
 MAX_WHOLE_BODY = 64 * 1024 * 1024
@@ -26,6 +27,7 @@ class WholeBody(msgspec.Struct):
 
     usage: Usage | None = None
     timings: Timings | None = None
+    error: Any = None
 
 
 class Exchange:
@@ -90,6 +92,8 @@ class Exchange:
             else:
                 self.first = await read_whole(self._upstream)
                 if self._upstream.status == 200:
+                    if not self.first:
+                        raise UpstreamDisconnected("an empty answer")
                     self._prefilled()
         except BackendError as error:
             self.failed(error)
@@ -104,13 +108,18 @@ class Exchange:
         self._computed = True
         self._lease.prefilled()
 
-    def report(self) -> PromptReport:
-        """What the engine told of this prompt; call when the answer has been read to its end."""
-        usage, timings = self.meter.usage, self.meter.timings
+    def report(self) -> tuple[bool, PromptReport]:
+        """Whether the engine answered the request (an error is no answer, whatever its status),
+        and what it told of the prompt; call when the answer has been read to its end."""
         if self.stream is None:
-            usage, timings = _read_usage(self.first)
+            whole = _read(self.first)
+            answered = self.upstream.status < 400 and whole.error is None
+            usage, timings = whole.usage, whole.timings
+        else:
+            answered = self.meter.ending is Ending.COMPLETE
+            usage, timings = self.meter.usage, self.meter.timings
         engine = self.backend.engine
-        return PromptReport() if engine is None else engine.report(usage, timings)
+        return answered, PromptReport() if engine is None else engine.report(usage, timings)
 
     def close(self) -> None:
         if self._upstream is not None:
@@ -145,9 +154,8 @@ async def read_whole(upstream: Upstream) -> bytes:
     return b"".join(pieces)
 
 
-def _read_usage(body: bytes) -> tuple[Usage | None, Timings | None]:
+def _read(body: bytes) -> WholeBody:
     try:
-        whole = msgspec.json.decode(body, type=WholeBody)
+        return msgspec.json.decode(body, type=WholeBody)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None, None
-    return whole.usage, whole.timings
+        return WholeBody()

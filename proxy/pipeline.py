@@ -29,7 +29,6 @@ from prefold.proxy.relay import send_stream, send_whole
 from prefold.proxy.request_body import read_body
 from prefold.proxy.routing import Candidate, Decision, Policy, RequestShape, Weights, choose
 from prefold.proxy.splice import replace_member
-from prefold.proxy.stream_meter import Ending
 
 MAX_ATTEMPTS = 2
 RETRY_ELSEWHERE = BACKPRESSURE | {502}
@@ -225,24 +224,23 @@ class Pipeline:
         if exchange.stream is None:
             response = await send_whole(request, status, headers, exchange.first)
             failure = None
-            answered = status < 400
         else:
             response, failure = await send_stream(
                 request, headers, exchange.first, exchange.stream, exchange.meter
             )
-            answered = exchange.meter.ending is Ending.COMPLETE
         if failure is not None:
             exchange.failed(failure)
-            record.outcome = RequestOutcome.UPSTREAM_FAILED
-        else:
-            record.outcome = RequestOutcome.OK if answered else RequestOutcome.UPSTREAM_ERROR
-        note_report(exchange, record)
+        note_end(exchange, failure, record)
         return response
 
 
-def note_report(exchange: Exchange, record: RequestRecord) -> None:
-    """What the engine told of the prompt goes to the record and into the backend's rate."""
-    report = exchange.report()
+def note_end(exchange: Exchange, failure: BackendError | None, record: RequestRecord) -> None:
+    """How it ended, and what the engine told of the prompt: for the record and the learned rate."""
+    answered, report = exchange.report()
+    if failure is not None:
+        record.outcome = RequestOutcome.UPSTREAM_FAILED
+    else:
+        record.outcome = RequestOutcome.OK if answered else RequestOutcome.UPSTREAM_ERROR
     record.prompt_tokens = report.prompt_tokens
     record.reported_tokens = report.cached_tokens
     record.output_tokens = report.completion_tokens

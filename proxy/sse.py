@@ -11,6 +11,7 @@ import re
 # A line end followed by a line end. A CR at the very end of what has arrived may be half a CRLF,
 # so a lone CR only counts as a line end when the byte after it is known.
 _BOUNDARY = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r(?=[^\n]))")
+BOM = b"\xef\xbb\xbf"  # may begin a stream, and is not part of its first line
 _DATA = re.compile(rb"(?:^|[\r\n])data: ?([^\r\n]*)")
 
 
@@ -59,5 +60,5 @@ def event_data(event: bytes) -> bytes | None:
     # The common form first: one data line and nothing else.
     if event.startswith(b"data:") and event.count(b"\n") == 2 and b"\r" not in event:
         return event[6:-2] if event[5:6] == b" " else event[5:-2]
-    lines = _DATA.findall(event)
+    lines = _DATA.findall(event.removeprefix(BOM))
     return b"\n".join(lines) if lines else None

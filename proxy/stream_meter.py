@@ -68,8 +68,7 @@ class StreamMeter:
         self.timings: Timings | None = None
         self._done = False
         self.hidden_error = False
-        """An error of another shape came, which the clients overlook: {"object": "error", ...} of
-        vLLM and SGLang, or a text."""
+        """An error came in a shape that clients overlook: {"object": "error", "message": ...}."""
         self._error = False
         self._choices: dict[int, bool] = {}
 
@@ -89,9 +88,9 @@ class StreamMeter:
         return chunk
 
     def _note(self, chunk: Chunk, event: bytes, now: float) -> None:
-        if isinstance(chunk.error, dict):
+        if chunk.error is not None:
             self._error = True
-        elif chunk.error is not None or _is_flat_error(chunk, event):
+        elif _is_flat_error(chunk, event):
             self.hidden_error = True
         if chunk.usage is not None:
             self.usage = chunk.usage

@@ -71,8 +71,21 @@ async def test_a_sound_stream_arrives_whole() -> None:
         [head(), chunk(b"data: {"), Step.RESET],
         whole({"error": {"message": "busy"}}, 503),
         whole({"error": {"message": "slow down"}}, 429),
+        [b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 0\r\n\r\n"],
+        [head(200, "application/json"), chunk(b'{"id"'), Step.CLOSE],
     ],
-    ids=["close", "reset", "in head", "no event", "in event", "reset in event", "503", "429"],
+    ids=[
+        "close",
+        "reset",
+        "in head",
+        "no event",
+        "in event",
+        "reset in event",
+        "503",
+        "429",
+        "empty",
+        "half a body",
+    ],
 )
 async def test_a_failure_before_the_first_event_is_made_good_elsewhere(
     script: list[bytes | Step],
@@ -210,6 +223,20 @@ async def test_an_engines_own_error_passes_unchanged_and_is_not_retried() -> Non
                 assert answer.status == 400
                 assert await answer.json() == refusal
         assert len(first.received) + len(second.received) == 5
+
+
+async def test_a_200_that_holds_an_error_counts_as_one() -> None:
+    """Relayed as it is, but not among the answered requests."""
+    refusal = {"error": {"message": "queue full", "code": 503}}
+    async with (
+        scripted(whole(refusal)) as upstream,
+        proxy_before([upstream.url]) as server,
+        aiohttp.ClientSession() as session,
+    ):
+        body = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "hello"}]}
+        async with session.post(f"{server.url}/v1/chat/completions", json=body) as answer:
+            assert await answer.json() == refusal
+        assert server.proxy.report.as_dict()["total"]["outcomes"] == {"upstream_error": 1}
 
 
 async def test_a_backend_that_keeps_failing_is_set_aside() -> None:

@@ -56,6 +56,7 @@ def test_an_event_over_the_limit_is_refused() -> None:
         (b"event: ping\n\n", None),
         (b"\ndata: x\n\n", b"x"),
         (b"metadata: x\n\n", None),
+        (b"\xef\xbb\xbfdata: x\n\n", b"x"),
     ],
 )
 def test_the_data_of_an_event(event: bytes, data: bytes | None) -> None:

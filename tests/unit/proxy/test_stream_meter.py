@@ -100,13 +100,13 @@ def test_how_a_stream_ended(events: list[bytes], ending: Ending) -> None:
     ("error", "hidden"),
     [
         (event(error={"message": "x"}), False),
-        (event(error="x"), True),
+        (event(error="x"), False),
         (event(object="error", message="x", code=500), True),
         (delta('"object": "error"'), False),
     ],
 )
 def test_errors_that_official_clients_overlook_are_told_apart(error: bytes, hidden: bool) -> None:
-    """They raise for an `error` object only; text that speaks of errors is no error."""
+    """They raise for an `error` member only; text that speaks of errors is no error."""
     assert metered(error).hidden_error is hidden
 
 
