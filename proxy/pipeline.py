@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from prefold.backends.backend import Backend
+from prefold.backends.backend import Backend, Mode
 from prefold.backends.client import Client
 from prefold.backends.errors import BackendError, UpstreamTimeout
 from prefold.backends.pool import BackendPool
@@ -159,7 +159,7 @@ class Pipeline:
             matches.update(self._index.match(encoded.prefix(mode), names))
         record.matched = self._clock()
         self._turn += 1
-        prefix = encoded.prefix(candidates[0].mode)
+        prefix = encoded.prefix(Mode.FEEDBACK)  # the same whatever the order of the candidates
         return choose(
             self._options.policy,
             [

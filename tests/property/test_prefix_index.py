@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     Bundle,
@@ -16,7 +16,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from prefold.prefix_index.block_lru import BlockLru
+from prefold.prefix_index.block_lru import BlockLru, common_blocks
 from prefold.prefix_index.index import Placement, PrefixIndex
 from prefold.prefix_index.prefix import Prefix
 from prefold.prefix_index.slots import SlotCache, common_tokens
@@ -24,6 +24,14 @@ from prefold.prefix_index.slots import SlotCache, common_tokens
 Tokens = tuple[int, ...]
 
 tokens = st.lists(st.integers(0, 2), max_size=24).map(tuple)
+related = st.builds(
+    # Turns of three conversations that begin alike, some with an end of their own.
+    lambda talk, turn, end: ((0,) * 8 + (talk,) * 16)[: turn * 4] + end,
+    st.integers(0, 2),
+    st.integers(0, 6),
+    st.just(()) | st.lists(st.integers(0, 2), max_size=4).map(tuple),
+)
+prompts = related | tokens
 seeds = st.integers(0, 2**64 - 1)
 
 
@@ -218,7 +226,7 @@ class IndexMachine(RuleBasedStateMachine):
         else:
             self.naive_slots = None
 
-    @rule(target=flights, backend=backend, prompt=tokens)
+    @rule(target=flights, backend=backend, prompt=prompts)
     def begin(self, backend: str, prompt: Tokens) -> Flight | None:
         prefix = self.prefix(prompt)
         expected = self.index.match(prefix, [backend])[backend]
@@ -258,7 +266,7 @@ class IndexMachine(RuleBasedStateMachine):
         if flight is not None:
             self.index.finish(flight.backend, flight.placement, self.now, computed=computed)
 
-    @rule(prompt=tokens)
+    @rule(prompt=prompts)
     def compare(self, prompt: Tokens) -> None:
         found = self.index.match(self.prefix(prompt), ["blocks", "slots", "unknown"])
         for name, model in (("blocks", self.naive_blocks), ("slots", self.naive_slots)):
@@ -281,21 +289,34 @@ TestIndexMachine = IndexMachine.TestCase
 TestIndexMachine.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
 
 
-@given(prompts=st.lists(tokens, max_size=12), block=st.integers(1, 4), capacity=st.integers(1, 9))
+@given(held=st.lists(prompts, max_size=12), block=st.integers(1, 4), capacity=st.integers(1, 9))
 def test_known_blocks_are_closed_under_prefixes(
-    prompts: list[Tokens], block: int, capacity: int
+    held: list[Tokens], block: int, capacity: int
 ) -> None:
     """If a block is known, so are all before it: the longer match says at least as much."""
     cache = BlockLru(capacity * block, block)
-    for prompt in prompts:
+    for prompt in held:
         cache.finish(cache.begin(prefix_of(prompt), 0.0), 0.0)
-    for prompt in prompts:
+    for prompt in held:
         matches = [cache.match(prefix_of((*prompt[:end], 9))) for end in range(len(prompt) + 1)]
         whole = matches[-1]
         assert matches == [min(whole, end // block * block) for end in range(len(prompt) + 1)]
 
 
-@given(left=tokens, right=tokens, block=st.integers(1, 4), one=seeds, other=seeds)
+@given(
+    same=st.integers(1, 40),
+    run=st.integers(0, 40),
+    asked=st.integers(0, 40),
+    start=st.integers(0, 5),
+)
+def test_bisection_finds_where_chains_part(same: int, run: int, asked: int, start: int) -> None:
+    """As far as two chains go together, wherever the comparison starts."""
+    shared = list(range(start + same))
+    held, keys = shared[start:] + [-1] * run, shared + [-2] * asked
+    assert common_blocks(held, keys, start) == same
+
+
+@given(left=prompts, right=prompts, block=st.integers(1, 4), one=seeds, other=seeds)
 def test_keys_are_equal_exactly_where_prefixes_and_seeds_are(
     left: Tokens, right: Tokens, block: int, one: int, other: int
 ) -> None:
@@ -316,6 +337,8 @@ def test_affinity_is_that_of_the_first_tokens(prompt: list[int], more: Tokens, c
     assert (one.affinity(cut) == other.affinity(cut)) == same
 
 
+@example(length=9000, differs=1024, other=9000)
+@example(length=9000, differs=1024 + 4096, other=9000)
 @given(length=st.integers(0, 9000), differs=st.integers(0, 9000), other=st.integers(0, 9000))
 def test_common_tokens_of_long_prompts(length: int, differs: int, other: int) -> None:
     """The stepwise comparison finds the first difference wherever it lies."""

@@ -76,6 +76,13 @@ def test_a_shared_head_is_as_young_as_its_youngest_tail() -> None:
     assert (known(cache, "aacc"), known(cache, "xxyy")) == (4, 0)
 
 
+def test_using_a_head_does_not_renew_its_tail() -> None:
+    """Only what the shorter prompt used becomes young."""
+    cache = cache_with("aabbcc", "xxyy", "aab", blocks=5)
+    cache.begin(prompt("pp"), NOW)
+    assert (known(cache, "aabbcc"), known(cache, "xxyy")) == (4, 4)
+
+
 def test_evicts_counts_what_is_lost_now() -> None:
     """Nothing while there is room or all is known; else what the new blocks push out."""
     cache = cache_with("aabbcc", blocks=4)
@@ -122,6 +129,14 @@ def test_not_computed_keeps_what_another_has_computed() -> None:
     cache.finish(computed, NOW)
     cache.finish(failed, NOW, computed=False)
     assert known(cache, "aabb") == 4
+
+
+def test_not_computed_leaves_what_another_still_promises() -> None:
+    """The one that began first is still computing it; the one that counted on that has failed."""
+    cache = BlockLru(100, 2)
+    cache.begin(prompt("aabb"), NOW)
+    cache.finish(cache.begin(prompt("aabbcc"), NOW), NOW, computed=False)
+    assert known(cache, "aabbcc") == 4
 
 
 def test_burst_that_fails_leaves_nothing() -> None:

@@ -105,6 +105,16 @@ def test_all_busy_waits_for_the_first_released() -> None:
     assert cache.match(prompt("bbbbbbbb")) == 0
 
 
+def test_first_come_first_served() -> None:
+    """Of several that wait, the one that began first takes the released slot."""
+    cache = SlotCache(1, 100)
+    running = cache.begin(prompt("a"), 1)
+    cache.begin(prompt("bb"), 2)
+    cache.begin(prompt("ccc"), 3)
+    cache.finish(running, 4)
+    assert cache.size_tokens == 2
+
+
 def test_those_who_give_up_waiting_take_no_slot() -> None:
     """A request that ends while it waits leaves no trace."""
     cache = SlotCache(1, 100)

@@ -95,6 +95,21 @@ def test_hot_prefix_spills_when_its_queue_outweighs_it() -> None:
     assert (decision.expected_cached_tokens, decision.available_cached_tokens) == (0, 7000)
 
 
+def test_second_best_holder_is_chosen_for_its_load() -> None:
+    """It holds a part, but the one that holds more was passed over: that is the load's doing."""
+    decision = by_prefix(
+        prompt(8000), backend("most", cached=7000, queued=20_000), backend("some", cached=3000)
+    )
+    assert (decision.backend, decision.reason) == ("some", Reason.LOAD)
+    decision = by_prefix(
+        prompt(8000),
+        backend("most", cached=7000, queued=20_000),
+        backend("some", cached=3000),
+        backend("none", queued=20_000),
+    )
+    assert (decision.backend, decision.reason) == ("some", Reason.LOAD)
+
+
 def test_room_attracts_a_cold_prefix() -> None:
     """Of two that hold nothing of it, the one that would evict nothing."""
     decision = by_prefix(prompt(2000), backend("full", evicted=2000), backend("roomy"))
