@@ -31,6 +31,14 @@ class BlockCapacity:
     block_tokens: int
 
 
+@dataclass(frozen=True, slots=True)
+class NoPrefixCache:
+    """The engine keeps no prefixes: it computes every prompt whole."""
+
+
+Capacity = SlotCapacity | BlockCapacity | NoPrefixCache
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedModel:
     """`tokenizer_source` is where the engine itself loaded the model from, if it says; `card` is
@@ -47,7 +55,7 @@ class EngineFacts:
     """What an engine said when it was found ready. Loads are requests; None where not told."""
 
     models: tuple[ServedModel, ...]
-    capacity: SlotCapacity | BlockCapacity | None = None
+    capacity: Capacity | None = None
     running: int | None = None
     waiting: int | None = None
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+SILENT_PROBES_TO_DOWN = 2
+
 
 class Outcome(StrEnum):
     """What one exchange says about the backend."""
@@ -33,6 +35,7 @@ class Health:
     def __init__(self, rules: HealthRules) -> None:
         self._rules = rules
         self.reachable = False
+        self._silent_probes = 0
         self._failures = 0
         self._ejections = 0
         self._ejected_until = 0.0
@@ -47,12 +50,20 @@ class Health:
     def _half_open(self) -> bool:
         return self._ejections > 0
 
-    def probed(self, ready: bool) -> None:
-        self.reachable = ready
+    def probed(self) -> None:
+        """It answered, and is ready."""
+        self.reachable = True
+        self._silent_probes = 0
 
-    def connect_failed(self) -> None:
-        """Nothing listens there: down until a probe gets an answer again."""
+    def down(self) -> None:
+        """It says that it is not ready, or nothing listens there: until a probe succeeds."""
         self.reachable = False
+
+    def silent(self) -> None:
+        """A probe got no answer in time. One may be late on a busy machine, two are down."""
+        self._silent_probes += 1
+        if self._silent_probes >= SILENT_PROBES_TO_DOWN:
+            self.down()
 
     def started(self) -> None:
         self._trials += 1

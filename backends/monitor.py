@@ -10,7 +10,7 @@ from prefold.backends.backend import Backend
 from prefold.backends.client import Client
 from prefold.backends.detect import detect
 from prefold.backends.engine import Endpoint, EngineFacts
-from prefold.backends.errors import BackendError
+from prefold.backends.errors import BackendError, ConnectFailed
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class Monitor:
                 await self.probe(backend)
             except Exception as error:  # noqa: BLE001 - a boundary: probing must go on
                 log.error("probe of %s: unexpected %s", backend.name, type(error).__name__)
-                backend.health.probed(False)
+                backend.health.down()
             # A backend that is down is asked more often: it is what requests wait for.
             share = 1.0 if backend.health.reachable else 0.2
             await asyncio.sleep(self._interval_s * share)
@@ -53,23 +53,29 @@ class Monitor:
     async def probe(self, backend: Backend) -> bool:
         """One round; True if the backend is ready."""
         endpoint = self.endpoint(backend)
+        was_reachable = backend.health.reachable
+        facts = None
         try:
             if backend.engine is None:
                 backend.engine = await detect(endpoint)
-            facts = None if backend.engine is None else await backend.engine.probe(endpoint)
+            if backend.engine is not None:
+                facts = await backend.engine.probe(endpoint)
+            if facts is None:
+                backend.health.down()
+        except ConnectFailed:
+            backend.health.down()
         except BackendError as error:
             log.debug("probe of %s: %s", backend.name, error)
-            facts = None
+            backend.health.silent()
         if facts is None:
-            if backend.health.reachable:
+            if was_reachable and not backend.health.reachable:
                 log.warning("backend %s is not ready any more", backend.name)
-            backend.health.probed(False)
             return False
         if not backend.health.reachable or _changed(backend.facts, facts):
             await self._on_ready(backend, facts)
             log.info("backend %s is ready (mode %s)", backend.name, backend.mode)
         backend.facts = facts
-        backend.health.probed(True)
+        backend.health.probed()
         return True
 
 

@@ -1,4 +1,8 @@
-"""vLLM's OpenAI server. Formats as seen on 0.32.0."""
+"""vLLM's OpenAI server, as seen on 0.32.0.
+
+Nothing listens while it loads. Its gauges are written once for each engine step, so they stand
+still during a long prefill. A killed server may leave its engine process behind, at work.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,10 @@ from prometheus_client.samples import Sample
 
 from prefold.backends.engine import (
     BlockCapacity,
+    Capacity,
     Endpoint,
     EngineFacts,
+    NoPrefixCache,
     PromptReport,
     ServedModel,
     Timings,
@@ -66,9 +72,11 @@ class Vllm:
         return report_from_usage(usage)
 
 
-def _capacity(infos: list[Sample]) -> BlockCapacity | None:
+def _capacity(infos: list[Sample]) -> Capacity | None:
     """Several engines behind one URL (data parallel) have a cache each; the smallest is believed,
     since which of them a request meets is not ours to choose."""
+    if any(info.labels.get("enable_prefix_caching") == "False" for info in infos):
+        return NoPrefixCache()
     sizes = []
     for info in infos:
         blocks, tokens = info.labels.get("num_gpu_blocks", ""), info.labels.get("block_size", "")

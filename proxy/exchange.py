@@ -102,7 +102,7 @@ class Exchange:
     def failed(self, error: BackendError) -> None:
         self._outcome = Outcome.FAILURE
         if isinstance(error, ConnectFailed):
-            self.backend.health.connect_failed()
+            self.backend.health.down()
 
     def _prefilled(self) -> None:
         self._computed = True

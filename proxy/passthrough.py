@@ -96,7 +96,7 @@ class Passthrough:
         except BackendError as error:
             outcome = Outcome.FAILURE
             if isinstance(error, ConnectFailed):
-                backend.health.connect_failed()
+                backend.health.down()
             if isinstance(error, UpstreamTimeout):
                 raise UpstreamTimedOut("The backend did not answer in time.") from error
             raise UpstreamFailed("The backend failed before it answered.") from error

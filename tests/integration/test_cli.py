@@ -1,5 +1,6 @@
 """The commands as a user runs them: processes of their own."""
 
+import asyncio
 import re
 import signal
 import subprocess
@@ -11,7 +12,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.error import HTTPError
 
+import aiohttp
 import pytest
+
+from tests.support.upstream import DONE, END, Script, Step, chunk, delta, head, scripted
 
 PREFOLD = [sys.executable, "-m", "prefold.proxy.cli"]
 
@@ -86,6 +90,34 @@ def test_a_signal_ends_it_cleanly(number: signal.Signals, options: list[str]) ->
         assert process.wait(timeout=30) == 0
 
 
+async def test_streams_in_flight_finish_after_sigterm() -> None:
+    """And the process ends with status 0 when they have."""
+    script: Script = [
+        head(),
+        chunk(delta("Hi")),
+        Step.WAIT,
+        chunk(delta(finish="stop")),
+        chunk(DONE),
+        END,
+    ]
+    async with scripted(script) as upstream:
+        with serving(backend=upstream.url) as (process, url):
+            async with aiohttp.ClientSession(url) as http:
+                for _ in range(600):
+                    async with http.get("/ready") as ready:
+                        if ready.status == 200:
+                            break
+                    await asyncio.sleep(0.05)
+                chat = {"model": "m", "stream": True, "messages": [{"role": "user"}]}
+                async with http.post("/v1/chat/completions", json=chat) as answer:
+                    assert b"Hi" in await answer.content.readany()
+                    process.send_signal(signal.SIGTERM)
+                    await _until_closed(url)
+                    upstream.go_on()
+                    assert (await answer.content.read()).endswith(DONE)
+            assert await asyncio.to_thread(process.wait, 30) == 0
+
+
 @pytest.mark.engine
 def test_embedded_engines_are_ready_backends_and_go_with_the_proxy(engine_paths: object) -> None:
     """What the README's first steps use; none is left behind."""
@@ -101,6 +133,13 @@ def test_embedded_engines_are_ready_backends_and_go_with_the_proxy(engine_paths:
         assert process.wait(timeout=30) == 0
     assert children
     assert not [pid for pid in children if Path(f"/proc/{pid}").exists()]
+
+
+async def _until_closed(url: str) -> None:
+    with suppress(aiohttp.ClientConnectionError):
+        while True:
+            async with aiohttp.ClientSession(url) as late, late.get("/health"):
+                await asyncio.sleep(0.01)
 
 
 def _children(pid: int) -> list[str]:

@@ -199,7 +199,7 @@ async def test_a_client_that_leaves_aborts_the_upstream(prelude: list[bytes | St
 async def test_no_backend_is_503_with_retry_after() -> None:
     """A model that is known but whose backends are down."""
     async with scripted(SOUND) as upstream, proxy_before([upstream.url]) as server:
-        server.proxy.pool["b0"].health.connect_failed()
+        server.proxy.pool["b0"].health.down()
         async with aiohttp.ClientSession() as session:
             body = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
             async with session.post(f"{server.url}/v1/chat/completions", json=body) as answer:

@@ -283,3 +283,26 @@ async def test_every_policy_can_be_selected(policy: Any) -> None:
         split = (len(first.received), len(second.received))
     assert ("round_robin" in reasons) == (policy == "round_robin")
     assert split == (2, 2) if policy == "round_robin" else split in ((4, 0), (0, 4))
+
+
+@pytest.mark.parametrize(
+    ("path", "members", "saved"),
+    [
+        ("/v1/chat/completions", CHAT, 224),
+        ("/v1/chat/completions", CHAT | {"n": 2}, None),
+        ("/v1/completions", {"model": "m", "prompt": "a"}, 224),
+        ("/v1/completions", {"model": "m", "prompt": ["a", "b"]}, None),
+    ],
+)
+async def test_cached_tokens_of_several_sequences_are_not_counted(
+    path: str, members: dict[str, Any], saved: int | None
+) -> None:
+    """vLLM tells those of one sequence: the second of two copies finds all that the first left."""
+    usage = {"prompt_tokens": 231, "prompt_tokens_details": {"cached_tokens": 224}}
+    answer = {"id": "c1", "choices": [{"index": 0}], "usage": usage}
+    async with scripted(whole(answer)) as upstream, proxy_before([upstream.url]) as server:
+        async with aiohttp.ClientSession(server.url) as http, http.post(path, json=members) as got:
+            assert got.status == 200
+        total = server.proxy.report.as_dict()["total"]
+        assert total["prefill_tokens_saved"] == saved
+        assert total["requests_without_reported_cache"] == (saved is None)

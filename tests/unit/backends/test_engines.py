@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import pytest
 from aiohttp import web
 
@@ -14,6 +15,7 @@ from prefold.backends.engine import (
     BlockCapacity,
     Endpoint,
     EngineFacts,
+    NoPrefixCache,
     PromptReport,
     PromptTokensDetails,
     ServedModel,
@@ -54,20 +56,51 @@ VLLM = {
     "/health": "",
     "/v1/models": {
         "object": "list",
-        "data": [{"id": "smollm2", "owned_by": "vllm", "root": "/models/smollm2-hf"}],
+        "data": [
+            {
+                "id": "smollm2",
+                "object": "model",
+                "created": 1795964928,
+                "owned_by": "vllm",
+                "root": "/models/smollm2-hf",
+                "parent": None,
+                "max_model_len": 2048,
+                "permission": [{"id": "modelperm-922f2f64211aedca", "organization": "*"}],
+            }
+        ],
     },
     "/metrics": (
+        "# HELP vllm:num_requests_running Number of requests in model execution batches.\n"
         "# TYPE vllm:num_requests_running gauge\n"
-        'vllm:num_requests_running{engine="0",model_name="smollm2"} 2.0\n'
-        'vllm:num_requests_running{engine="1",model_name="smollm2"} 1.0\n'
+        'vllm:num_requests_running{engine="0",model_name="smollm2"} 8.0\n'
+        "# HELP vllm:num_requests_waiting Number of requests waiting to be processed.\n"
         "# TYPE vllm:num_requests_waiting gauge\n"
         'vllm:num_requests_waiting{engine="0",model_name="smollm2"} 4.0\n'
+        "# TYPE vllm:num_requests_waiting_by_reason gauge\n"
+        'vllm:num_requests_waiting_by_reason{engine="0",model_name="smollm2",'
+        'reason="capacity"} 4.0\n'
+        'vllm:num_requests_waiting_by_reason{engine="0",model_name="smollm2",'
+        'reason="deferred"} 0.0\n'
+        "# HELP vllm:cache_config_info Information of the LLMEngine CacheConfig\n"
         "# TYPE vllm:cache_config_info gauge\n"
+        'vllm:cache_config_info{_block_size_resolved="True",block_size="32",cache_dtype="auto",'
+        'effective_attention_block_size="32",enable_prefix_caching="True",engine="0",'
+        'hash_block_size="None",kv_cache_size_tokens="6400",num_cpu_blocks="None",'
+        'num_gpu_blocks="200",num_gpu_blocks_override="200",prefix_caching_hash_algo="sha256",'
+        'sliding_window="None",user_specified_block_size="True"} 1.0\n'
+        "# TYPE vllm:prompt_tokens counter\n"
+        'vllm:prompt_tokens_total{engine="0",model_name="smollm2"} 10115.0\n'
+    ),
+}
+# Two engines behind one URL (data parallel); not recorded, made of the above.
+VLLM_PARALLEL = VLLM | {
+    "/metrics": (
+        'vllm:num_requests_running{engine="0",model_name="smollm2"} 2.0\n'
+        'vllm:num_requests_running{engine="1",model_name="smollm2"} 1.0\n'
+        'vllm:num_requests_waiting{engine="0",model_name="smollm2"} 4.0\n'
         'vllm:cache_config_info{block_size="16",num_gpu_blocks="2048",engine="0"} 1.0\n'
         'vllm:cache_config_info{block_size="16",num_gpu_blocks="1024",engine="1"} 1.0\n'
-        "# TYPE vllm:prompt_tokens counter\n"
-        'vllm:prompt_tokens_total{engine="0"} 10115.0\n'
-    ),
+    )
 }
 
 
@@ -113,17 +146,37 @@ async def test_llama_cpp_is_recognised_and_described() -> None:
         )
 
 
-async def test_vllm_is_recognised_and_described() -> None:
-    """Loads are summed over engines; of several caches the smallest counts."""
-    async with server(VLLM) as endpoint:
+@pytest.mark.parametrize(
+    ("replies", "capacity", "running"),
+    [
+        (VLLM, BlockCapacity(blocks=200, block_tokens=32), 8),
+        (VLLM_PARALLEL, BlockCapacity(blocks=1024, block_tokens=16), 3),
+    ],
+)
+async def test_vllm_is_recognised_and_described(
+    replies: dict[str, Any], capacity: BlockCapacity, running: int
+) -> None:
+    """Loads are summed over engines, not over reasons; of several caches the smallest counts."""
+    async with server(replies) as endpoint:
         engine = await detect(endpoint)
         assert isinstance(engine, Vllm)
         assert await engine.probe(endpoint) == EngineFacts(
             models=(ServedModel(id="smollm2", tokenizer_source="/models/smollm2-hf"),),
-            capacity=BlockCapacity(blocks=1024, block_tokens=16),
-            running=3,
+            capacity=capacity,
+            running=running,
             waiting=4,
         )
+
+
+async def test_a_vllm_that_keeps_no_prefixes_is_known_as_such() -> None:
+    """With --no-enable-prefix-caching its blocks are no prefix cache."""
+    on, off = 'enable_prefix_caching="True"', 'enable_prefix_caching="False"'
+    metrics = str(VLLM["/metrics"])
+    assert on in metrics
+    async with server({**VLLM, "/metrics": metrics.replace(on, off)}) as endpoint:
+        facts = await Vllm().probe(endpoint)
+        assert facts is not None
+        assert facts.capacity == NoPrefixCache()
 
 
 async def test_any_other_server_is_ready_when_it_lists_models() -> None:
@@ -203,6 +256,30 @@ def test_a_report_that_is_missing_stays_unknown(
     """None to the end; a reported zero is a zero."""
     for engine in (LlamaCpp(), Vllm(), OpenAICompatible()):
         assert engine.report(usage, timings) == report
+
+
+@pytest.mark.parametrize(
+    ("usage", "cached"),
+    [
+        (
+            '{"prompt_tokens":585,"total_tokens":591,"completion_tokens":6,"prompt_tokens_details":'
+            '{"cached_tokens":544,"created_cache_tokens":32,"multimodal_tokens":null},'
+            '"completion_tokens_details":null}',
+            544,
+        ),
+        (
+            '{"prompt_tokens":585,"total_tokens":591,"completion_tokens":6,'
+            '"prompt_tokens_details":null,"completion_tokens_details":null}',
+            None,
+        ),
+        ('{"prompt_tokens":585,"total_tokens":591,"completion_tokens":6}', None),
+    ],
+    ids=["with details", "without, whole", "without, streamed"],
+)
+def test_vllms_usage_is_read_as_it_comes(usage: str, cached: int | None) -> None:
+    """Cached tokens are told with --enable-prompt-tokens-details only, else unknown."""
+    report = Vllm().report(msgspec.json.decode(usage, type=Usage), None)
+    assert report == PromptReport(prompt_tokens=585, cached_tokens=cached, completion_tokens=6)
 
 
 def test_llama_cpps_timings_are_a_report_of_their_own() -> None:

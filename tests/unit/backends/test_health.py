@@ -10,7 +10,7 @@ RULES = HealthRules(failures_to_eject=3, eject_s=10.0, eject_max_s=40.0)
 
 def reachable() -> Health:
     health = Health(RULES)
-    health.probed(True)
+    health.probed()
     return health
 
 
@@ -53,7 +53,7 @@ def test_a_passing_probe_does_not_end_an_ejection() -> None:
     """A stuck engine still answers /health."""
     health = reachable()
     fail(health, 0.0, 3)
-    health.probed(True)
+    health.probed()
 
     assert not health.usable(9.9)
     assert health.state(9.9) == "ejected"
@@ -98,11 +98,23 @@ def test_failures_of_one_burst_are_one_ejection() -> None:
 def test_a_refused_connection_is_down_until_a_probe_succeeds() -> None:
     """No need to count: nobody listens there."""
     health = reachable()
-    health.connect_failed()
+    health.down()
     assert not health.usable(0.0)
-    health.probed(True)
+    health.probed()
 
     assert health.usable(0.0)
+
+
+def test_one_probe_without_an_answer_is_forgiven_two_in_a_row_are_not() -> None:
+    """A machine that is busy with prefill may answer late."""
+    health = reachable()
+    health.silent()
+    health.probed()
+    health.silent()
+    assert health.usable(0.0)
+    health.silent()
+
+    assert not health.usable(0.0)
 
 
 @given(st.lists(st.sampled_from([*Outcome]), max_size=30), st.floats(0, 1000))

@@ -17,7 +17,7 @@ def backend(name: str, *models: str) -> Backend:
         rules=HealthRules(failures_to_eject=1),
     )
     made.facts = EngineFacts(models=tuple(ServedModel(id=model) for model in models))
-    made.health.probed(True)
+    made.health.probed()
     return made
 
 
@@ -53,7 +53,7 @@ def test_ejected_backends_are_left_out_unless_none_would_remain() -> None:
 def test_unreachable_backends_are_never_candidates() -> None:
     """Not even in panic."""
     one = backend("a", "m")
-    one.health.connect_failed()
+    one.health.down()
 
     assert BackendPool([one], 1000.0).candidates("m", 0.0) == []
 
