@@ -1,0 +1,103 @@
+"""A prompt as the index sees it: exact ids, or bytes where those are not known."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from prefold.backends.backend import Mode
+from prefold.proxy.errors import BadRequest
+from prefold.proxy.openai import ChatBody, CompletionBody
+from prefold.proxy.prompt import Prompt, approximate_units, encode
+from prefold.proxy.tokens.encoder import Encoder
+from prefold.proxy.tokens.tokenizer import load_tokenizer
+from tests.support.tiny_tokenizer import tiny_bpe, write_folder
+
+FEEDBACK, APPROXIMATE = Mode.FEEDBACK, Mode.APPROXIMATE
+
+
+def chat(*contents: object) -> ChatBody:
+    return ChatBody(messages=[{"role": "user", "content": content} for content in contents])
+
+
+@pytest.fixture
+def encoder(tmp_path: Path) -> Iterator[Encoder]:
+    loaded = load_tokenizer(str(write_folder(tmp_path, tiny_bpe())))
+    made = Encoder(loaded.tokenizer, loaded.template, memo_bytes=1000, inline_chars=1000)
+    yield made
+    made.close()
+
+
+async def made(body: ChatBody | CompletionBody, encoder: Encoder | None, *modes: Mode) -> Prompt:
+    return await encode(body, encoder, 7, set(modes))
+
+
+async def test_exact_ids_where_they_are_known(encoder: Encoder) -> None:
+    """Both of a chat and of a text."""
+    exact = await made(chat("hello"), encoder, FEEDBACK)
+    expected = await encoder.encode_chat([{"role": "user", "content": "hello"}], None, {})
+    assert exact.prefix(FEEDBACK).units.tolist() == expected.tolist()
+    assert exact.tokens == len(expected)
+
+    text = await made(CompletionBody(prompt="hello"), encoder, FEEDBACK)
+    assert text.prefix(FEEDBACK).units.tolist() == (await encoder.encode_text("hello")).tolist()
+
+
+async def test_token_ids_are_taken_as_they_are(encoder: Encoder) -> None:
+    """Of several prompts, the first stands for all."""
+    for prompt in ([5, 6, 7], [[5, 6, 7], [8]]):
+        body = CompletionBody(prompt=prompt)  # type: ignore[arg-type]
+        assert (await made(body, encoder, FEEDBACK)).prefix(FEEDBACK).units.tolist() == [5, 6, 7]
+
+
+@pytest.mark.parametrize("prompt", [[], [-1], [2**32], [[-1]], [1, "a"]])
+async def test_impossible_token_ids_are_refused(encoder: Encoder, prompt: object) -> None:
+    """Never another exception, never a wrapped id."""
+    body = CompletionBody(prompt=prompt)  # type: ignore[arg-type]
+    with pytest.raises(BadRequest) as error:
+        await made(body, encoder, FEEDBACK)
+    assert error.value.param == "prompt"
+
+
+async def test_a_prompt_that_cannot_be_encoded_is_known_by_its_bytes(encoder: Encoder) -> None:
+    """An image, say; two different images never look alike."""
+    images = [
+        chat([{"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}}])
+        for data in ("AAAA" * 100 + "B", "AAAA" * 100 + "C")
+    ]
+    first, second = [await made(body, encoder, FEEDBACK) for body in images]
+
+    assert first.tokens is second.tokens is None
+    assert first.prefix(FEEDBACK).chain(1)[-1] != second.prefix(FEEDBACK).chain(1)[-1]
+
+
+async def test_each_mode_has_its_own_prefix(encoder: Encoder) -> None:
+    """A mixed fleet: ids for the exact backends, bytes for the others."""
+    both = await made(chat("hello"), encoder, FEEDBACK, APPROXIMATE)
+    bytes_only = await made(chat("hello"), None, FEEDBACK, APPROXIMATE)
+
+    assert both.prefix(FEEDBACK).length != both.prefix(APPROXIMATE).length
+    assert bytes_only.prefix(FEEDBACK) is bytes_only.prefix(APPROXIMATE)
+
+
+async def test_a_mode_that_came_up_meanwhile_finds_some_prefix() -> None:
+    """The choice may then match nothing, but does not fail."""
+    prompt = await made(chat("hello"), None)
+
+    assert prompt.prefix(FEEDBACK).length > 0
+
+
+def test_a_longer_conversation_extends_a_shorter_ones_bytes() -> None:
+    """Up to the last incomplete unit; tools come first, as templates put them."""
+    short, long = approximate_units(chat("hello")), approximate_units(chat("hello", "again"))
+    assert np.array_equal(short, long[: len(short)])
+
+    other_tools = approximate_units(ChatBody(messages=chat("hello").messages, tools=[{"a": 1}]))
+    assert not np.array_equal(short[:4], other_tools[:4])
+
+
+def test_bytes_of_any_prompt_can_be_taken() -> None:
+    """Lone surrogates and empty prompts included."""
+    assert len(approximate_units(chat("\ud800" * 8))) > 0
+    assert len(approximate_units(CompletionBody(prompt=""))) == 0
