@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from prefold.backends.backend import Backend
-from prefold.backends.engine import BlockCapacity, SlotCapacity
+from prefold.backends.engine import BlockCapacity, NoPrefixCache, SlotCapacity
 from prefold.proxy.app import Proxy, build
 from prefold.proxy.settings import Settings
 
@@ -70,6 +70,8 @@ def _capacity(backend: Backend) -> str:
             return f"{slots} slots x {tokens} tokens"
         case BlockCapacity(blocks=blocks, block_tokens=tokens):
             return f"{blocks} blocks x {tokens} tokens"
+        case NoPrefixCache():
+            return "none: prefix caching is off in this engine"
         case None:
             return "unknown"
 

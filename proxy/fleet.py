@@ -10,7 +10,14 @@ import logging
 from collections.abc import Callable
 
 from prefold.backends.backend import Backend, Mode
-from prefold.backends.engine import BlockCapacity, Endpoint, EngineFacts, SlotCapacity
+from prefold.backends.engine import (
+    BlockCapacity,
+    Capacity,
+    Endpoint,
+    EngineFacts,
+    NoPrefixCache,
+    SlotCapacity,
+)
 from prefold.backends.errors import BackendError
 from prefold.prefix_index.block_lru import BlockLru
 from prefold.prefix_index.index import CacheModel, PrefixIndex
@@ -51,7 +58,10 @@ class Fleet:
 
     async def ready(self, backend: Backend, facts: EngineFacts) -> None:
         """An empty model of its cache (a backend that comes back has likely lost it) and a mode."""
-        self._index.set_cache(backend.name, self._cache_model(facts))
+        if isinstance(facts.capacity, NoPrefixCache):
+            self._index.remove(backend.name)
+        else:
+            self._index.set_cache(backend.name, self._cache_model(facts.capacity))
         backend.mode, backend.mode_reason = Mode.FEEDBACK, "the engine's tokens equal ours"
         for served in facts.models:
             engine = backend.engine.name if backend.engine is not None else ""
@@ -62,8 +72,7 @@ class Fleet:
                 log.warning("backend %s, model %s: %s", backend.name, served.id, difference)
                 return
 
-    def _cache_model(self, facts: EngineFacts) -> CacheModel:
-        capacity = facts.capacity
+    def _cache_model(self, capacity: Capacity | None) -> CacheModel:
         if isinstance(capacity, SlotCapacity):
             return SlotCache(slots=capacity.slots, context_tokens=capacity.context_tokens)
         if isinstance(capacity, BlockCapacity):

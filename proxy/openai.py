@@ -17,7 +17,8 @@ class StreamOptions(msgspec.Struct):
 
 
 class ChatBody(msgspec.Struct):
-    """POST /v1/chat/completions: what decides the prompt's tokens, and what we act on."""
+    """POST /v1/chat/completions: what decides the prompt's tokens, and what we act on. Where the
+    type of a member is the engine's to judge, it is Any."""
 
     messages: list[dict[str, Any]]
     model: str | None = None
@@ -27,9 +28,28 @@ class ChatBody(msgspec.Struct):
     chat_template_kwargs: dict[str, Any] | None = None
     add_generation_prompt: bool = True
     continue_final_message: bool = False
+    documents: Any = None
+    reasoning_effort: Any = None
+    chat_template: Any = None
+    add_special_tokens: Any = None
+    truncate_prompt_tokens: Any = None
+    n: Any = None
     cache_salt: str | None = None
 
     path: ClassVar[str] = "/v1/chat/completions"
+
+    @property
+    def alters_prompt(self) -> bool:
+        """Whether its prompt is made in a way of its own, by vLLM's extensions."""
+        return bool(self.add_special_tokens) or not (
+            self.chat_template is None and self.truncate_prompt_tokens is None
+        )
+
+    @property
+    def several(self) -> bool:
+        """Whether it is prefilled more than once: an engine's cached tokens are then those of one
+        sequence, and which one differs."""
+        return self.n not in (None, 1)
 
 
 class CompletionBody(msgspec.Struct):
@@ -39,9 +59,28 @@ class CompletionBody(msgspec.Struct):
     model: str | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
+    suffix: Any = None
+    prompt_embeds: Any = None
+    add_special_tokens: Any = None
+    truncate_prompt_tokens: Any = None
+    n: Any = None
     cache_salt: str | None = None
 
     path: ClassVar[str] = "/v1/completions"
+
+    @property
+    def alters_prompt(self) -> bool:
+        return self.add_special_tokens is False or not (
+            self.suffix is None
+            and self.prompt_embeds is None
+            and self.truncate_prompt_tokens is None
+        )
+
+    @property
+    def several(self) -> bool:
+        prompts = len(self.prompt) if isinstance(self.prompt, list) else 1
+        ids = prompts > 0 and isinstance(self.prompt[0], int)
+        return self.n not in (None, 1) or (prompts > 1 and not ids)
 
 
 Body = ChatBody | CompletionBody

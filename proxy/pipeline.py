@@ -83,7 +83,7 @@ class Pipeline:
             record.encoded = self._clock()
             exchange = await self._open(request, call, encoded, record)
             try:
-                return await self._answer(request, exchange, record)
+                return await self._answer(request, call, exchange, record)
             finally:
                 exchange.close()
 
@@ -210,7 +210,7 @@ class Pipeline:
         )
 
     async def _answer(
-        self, request: web.Request, exchange: Exchange, record: RequestRecord
+        self, request: web.Request, call: openai.Request, exchange: Exchange, record: RequestRecord
     ) -> web.StreamResponse:
         status = exchange.upstream.status
         headers = downstream_headers(exchange.upstream.headers)
@@ -230,20 +230,25 @@ class Pipeline:
             )
         if failure is not None:
             exchange.failed(failure)
-        note_end(exchange, failure, record)
+        note_end(exchange, failure, record, several=call.body.several)
         return response
 
 
-def note_end(exchange: Exchange, failure: BackendError | None, record: RequestRecord) -> None:
-    """How it ended, and what the engine told of the prompt: for the record and the learned rate."""
+def note_end(
+    exchange: Exchange, failure: BackendError | None, record: RequestRecord, *, several: bool
+) -> None:
+    """How it ended, and what the engine told of the prompt: for the record and the learned rate. Of
+    several sequences in one request, what was cached and what was computed stays unknown."""
     answered, report = exchange.report()
     if failure is not None:
         record.outcome = RequestOutcome.UPSTREAM_FAILED
     else:
         record.outcome = RequestOutcome.OK if answered else RequestOutcome.UPSTREAM_ERROR
     record.prompt_tokens = report.prompt_tokens
-    record.reported_tokens = report.cached_tokens
     record.output_tokens = report.completion_tokens
+    if several:
+        return
+    record.reported_tokens = report.cached_tokens
     seconds = report.prefill_s
     if seconds is None and exchange.first_in_line and record.tokens and record.sent is not None:
         seconds = record.tokens[0] - record.sent

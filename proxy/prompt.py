@@ -50,6 +50,8 @@ async def encode(body: Body, encoder: Encoder | None, seed: int, modes: set[Mode
 
 
 async def _token_ids(body: Body, encoder: Encoder) -> NDArray[np.uint32] | None:
+    if body.alters_prompt:
+        return None
     try:
         if isinstance(body, ChatBody):
             return await encoder.encode_chat(
@@ -58,6 +60,8 @@ async def _token_ids(body: Body, encoder: Encoder) -> NDArray[np.uint32] | None:
                 body.chat_template_kwargs or {},
                 add_generation_prompt=body.add_generation_prompt,
                 continue_final_message=body.continue_final_message,
+                documents=body.documents,
+                reasoning_effort=body.reasoning_effort,
             )
         if isinstance(body.prompt, str):
             return await encoder.encode_text(body.prompt)

@@ -9,7 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from jinja2 import nodes
+
 from prefold.proxy.errors import NotEncodable
+from prefold.proxy.tokens.content_loops import loops_over_content
 
 Message = Mapping[str, Any]
 Render = Callable[[dict[str, Any]], str | None]
@@ -27,29 +30,48 @@ class Chat:
     extra: Mapping[str, Any]
     add_generation_prompt: bool = True
     continue_final_message: bool = False
+    documents: Any = None
+    reasoning_effort: Any = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """The template's variables, and what the engine appends to the rendered text."""
+    """The template's variables, and what the engine makes of the rendered text: it appends
+    `prefill`, or ends the text before `mark`, which stands behind `before_mark`."""
 
     variables: dict[str, Any]
     prefill: str = ""
+    mark: str = ""
+    before_mark: str = ""
+
+    def finish(self, text: str) -> str:
+        """Raises `NotEncodable` where the template does not show the message to be continued."""
+        if not self.mark:
+            return text + self.prefill
+        mark = self.mark.rstrip()
+        if mark not in text or self.before_mark.strip() not in text:
+            raise NotEncodable("the template does not show the message to be continued")
+        head, _, tail = text.rpartition(mark)
+        # Without the blank behind the mark the template strips texts: then so does the engine.
+        return head if tail.startswith(self.mark.removeprefix(mark)) else head.rstrip()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemplateTraits:
-    """What a template can read, found by rendering a needle and looking for it."""
+    """What a template can read, found by rendering a needle and looking for it; the last two, which
+    are vLLM's own rules, by reading its source."""
 
     string_content: bool
     typed_content: bool
     system_role: bool
     object_arguments: bool
     reasoning: bool
+    loops_over_content: bool
+    names_developer: bool
 
     @classmethod
-    def of(cls, render: Render) -> "TemplateTraits":
-        """`render` answers None where the template refuses."""
+    def of(cls, render: Render, source: str, tree: nodes.Template) -> "TemplateTraits":
+        """`render` answers None where the template refuses; `tree` is what `source` parses to."""
         parts = [{"type": "text", "text": _NEEDLE}]
         user = {"role": "user", "content": "hay"}
         function = {"name": "f", "arguments": {"a": _NEEDLE}}
@@ -74,6 +96,8 @@ class TemplateTraits:
             object_arguments=before_needle(user, calling) is not None,
             # As llama.cpp understands it: shown between tags such as <think>.
             reasoning=reasoning is not None and reasoning.rstrip().endswith((">", "]")),
+            loops_over_content=loops_over_content(tree),
+            names_developer='"developer"' in source or "'developer'" in source,
         )
 
 
@@ -101,11 +125,11 @@ def texts_of(content: Any) -> list[str]:
     return texts
 
 
-def functions_of(chat: Chat) -> list[Message]:
+def tools_of(chat: Chat) -> list[Message]:
     tools = as_list(chat.tools)
     if any(not isinstance(tool, Mapping) or tool.get("type") != "function" for tool in tools):
         raise NotEncodable("a tool that is not a function")
-    return [function_of(tool) for tool in tools]
+    return tools
 
 
 def function_of(owner: Any) -> Message:

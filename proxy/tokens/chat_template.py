@@ -64,7 +64,9 @@ class ChatTemplate:
         self._tokens = {"bos_token": bos_token or "", "eos_token": eos_token or ""}
         self._start = (bos_token or "") if starts_with_bos else ""
         reference = _Jinja2(source)
-        self.traits = TemplateTraits.of(lambda variables: self._attempt(reference, variables))
+        self.traits = TemplateTraits.of(
+            lambda variables: self._attempt(reference, variables), source, reference.tree
+        )
         self._renderer, self._verdict = self._choose(source, reference)
 
     @property
@@ -85,6 +87,8 @@ class ChatTemplate:
         *,
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
+        documents: Any = None,
+        reasoning_effort: Any = None,
     ) -> str:
         """Prompt text of a chat; `extra` is the request's `chat_template_kwargs`.
 
@@ -96,6 +100,8 @@ class ChatTemplate:
             extra=extra,
             add_generation_prompt=add_generation_prompt,
             continue_final_message=continue_final_message,
+            documents=documents,
+            reasoning_effort=reasoning_effort,
         )
         try:
             return self._render(self._renderer, chat)
@@ -105,7 +111,7 @@ class ChatTemplate:
     def _render(self, renderer: "_Renderer", chat: Chat) -> str:
         check(chat)
         prepared = _PREPARE[self.dialect](self.traits, chat)
-        text = renderer.render({**self._tokens, **prepared.variables}) + prepared.prefill
+        text = prepared.finish(renderer.render({**self._tokens, **prepared.variables}))
         return text if text.startswith(self._start) else self._start + text
 
     def _attempt(self, renderer: "_Renderer", variables: dict[str, Any]) -> str | None:
@@ -147,6 +153,7 @@ class _Jinja2:
         environment.globals["raise_exception"] = _refuse
         environment.globals["strftime_now"] = _strftime_now
         self._template = environment.from_string(source)
+        self.tree = environment.parse(source)
 
     def render(self, variables: dict[str, Any]) -> str:
         try:

@@ -12,8 +12,8 @@ from prefold.proxy.tokens.chat_request import (
     TemplateTraits,
     as_list,
     function_of,
-    functions_of,
     texts_of,
+    tools_of,
 )
 
 _KEPT_AS_THEY_ARE = ("name", "tool_call_id", "reasoning_content")
@@ -43,7 +43,8 @@ def prepare_for_llama_cpp(traits: TemplateTraits, chat: Chat) -> Prepared:
         raise NotEncodable("enable_thinking is not a boolean")
     if chat.tools:
         variables["tools"] = [
-            {"type": "function", "function": _function(tool)} for tool in functions_of(chat)
+            {"type": "function", "function": _function(function_of(tool))}
+            for tool in tools_of(chat)
         ]
     return Prepared(variables=variables, prefill=prefill or "")
 

@@ -56,6 +56,8 @@ class Encoder:
         *,
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
+        documents: Any = None,
+        reasoning_effort: Any = None,
     ) -> TokenIds:
         """Ids of a chat as the engine will see it; `extra` is its chat_template_kwargs.
 
@@ -69,6 +71,8 @@ class Encoder:
             extra,
             add_generation_prompt=add_generation_prompt,
             continue_final_message=continue_final_message,
+            documents=documents,
+            reasoning_effort=reasoning_effort,
         )
         return np.concatenate([_NO_IDS, *await self._encode(text)])
 

@@ -129,7 +129,7 @@ def test_text_parts_stay_for_templates_that_read_them() -> None:
     [
         {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]},
         {"role": "user", "content": [*PARTS, {"type": "input_audio", "input_audio": {}}]},
-        {"role": "user", "content": ["text"]},
+        {"role": "user", "content": [5]},
         {"role": "user", "content": [{"type": "text", "text": 5}]},
         {"role": "user", "content": {"type": "text", "text": "a"}},
         {"role": "user", "content": 5},
@@ -217,8 +217,6 @@ def test_continue_final_message_needs_something_to_continue() -> None:
         render(CHATML, USER, add_generation_prompt=False, continue_final_message=True)
     with pytest.raises(NotEncodable):
         render(CHATML, USER, continue_final_message=True)
-    with pytest.raises(NotEncodable):
-        render(CHATML, USER, dialect=Dialect.VLLM, continue_final_message=True)
 
 
 def test_thinking_is_on_by_default_in_llama_cpp_for_templates_that_show_it() -> None:
@@ -236,22 +234,23 @@ def test_thinking_is_on_by_default_in_llama_cpp_for_templates_that_show_it() -> 
 
 
 def test_reasoning_reaches_the_template_under_the_name_it_reads() -> None:
-    """llama.cpp passes reasoning_content on; vLLM gives `reasoning` both names."""
+    """llama.cpp passes reasoning_content on; vLLM gives either name's value both names."""
     source = "{% for m in messages %}<think>{{ m.reasoning_content }}</think>{% endfor %}"
     answer = {"role": "assistant", "content": "4"}
     older, newer = {**answer, "reasoning_content": "hm"}, {**answer, "reasoning": "hm"}
     assert "<think>hm</think>" in render(source, USER, older, USER)
-    assert "<think>hm</think>" in render(source, USER, newer, USER, dialect=Dialect.VLLM)
-    with pytest.raises(NotEncodable):
-        render(source, USER, older, USER, dialect=Dialect.VLLM)
+    for message in (older, newer, {**newer, "reasoning_content": "other"}):
+        assert "<think>hm</think>" in render(source, USER, message, USER, dialect=Dialect.VLLM)
+    asking = {**USER, "reasoning": "hm"}
+    assert "hm" not in render(source, asking, dialect=Dialect.VLLM)
 
 
 @pytest.mark.parametrize(
     ("arguments", "shown"),
-    [('{"a": 1}', '{"a": 1}'), ("", "{}"), ("not json", "{}"), (None, "{}"), ([1], "[1]")],
+    [('{"a": 1}', '{"a": 1}'), ("", "{}"), ("not json", "{}"), ("[1]", "{}"), ("5", "{}")],
 )
-def test_arguments_that_are_no_json_are_empty_to_vllm(arguments: Any, shown: str) -> None:
-    """llama.cpp answers 500 to them, vLLM goes on with an empty object."""
+def test_arguments_that_are_no_json_object_are_empty_to_vllm(arguments: str, shown: str) -> None:
+    """llama.cpp answers 500 to what is no JSON, vLLM goes on with an empty object."""
     source = "{% for c in messages[-1].tool_calls %}{{ c.function.arguments | tojson }}{% endfor %}"
     call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": arguments}}
     message = {"role": "assistant", "content": "", "tool_calls": [call]}
@@ -315,3 +314,153 @@ def test_the_clients_messages_are_not_changed() -> None:
     for dialect in Dialect:
         render(TOOLS_CHATML, *messages, tools=[WEATHER_TOOL], dialect=dialect)
     assert json.dumps([*messages, WEATHER_TOOL]) == before
+
+
+# What follows is vLLM's alone; the renderings are those it gave (0.32.0).
+DEVELOPER = {"role": "developer", "content": "Be brief."}
+SYSTEM = {"role": "system", "content": "Be terse."}
+SHOWS_ROLES = "{% for m in messages %}[{{ m.role }} {{ m.content }}]{% endfor %}"
+
+
+def as_vllm(source: str, *messages: Any, **more: Any) -> str:
+    return render(source, *messages, dialect=Dialect.VLLM, **more)
+
+
+@pytest.mark.parametrize(
+    ("messages", "shown"),
+    [
+        ([DEVELOPER, USER], "[system Be brief.][user hi]"),
+        ([SYSTEM, DEVELOPER, USER], "[system Be terse.\n\nBe brief.][user hi]"),
+        ([USER, DEVELOPER, USER, SYSTEM], "[system Be brief.\n\nBe terse.][user hi][user hi]"),
+        ([{**DEVELOPER, "content": ""}, USER, DEVELOPER], "[system Be brief.][user hi]"),
+        ([{**DEVELOPER, "content": PARTS}, USER], "[system a\nb][user hi]"),
+        ([USER, SYSTEM, USER, SYSTEM], "[user hi][system Be terse.][user hi][system Be terse.]"),
+    ],
+)
+def test_developers_become_one_system_message_in_vllm(
+    messages: list[dict[str, Any]], shown: str
+) -> None:
+    """Unless the template names the role; system messages without a developer stay in place."""
+    assert as_vllm(SHOWS_ROLES, *messages) == shown
+    named = SHOWS_ROLES + "{# 'developer' #}"
+    assert as_vllm(named, SYSTEM, DEVELOPER) == "[system Be terse.][developer Be brief.]"
+    with pytest.raises(NotEncodable):
+        as_vllm(named, {**DEVELOPER, "tools": [WEATHER_TOOL]}, USER)
+
+
+def test_parts_keep_further_members_in_vllm() -> None:
+    """Where the template loops over them; every kind of text counts, and so does a bare string."""
+    source = READS_PARTS.replace("part.text", "part.text + (part.note or '')")
+    parts = [
+        {"type": "text", "text": "a", "note": "N", "cache_control": {"type": "ephemeral"}},
+        "b",
+        {"type": "input_text", "text": "c"},
+        {"type": "refusal", "refusal": "d"},
+        {"type": "thinking", "thinking": "e"},
+    ]
+    message = {"role": "user", "content": parts}
+    assert as_vllm(source, message) == "[P aN][P b][P c][P d][P e]"
+    assert as_vllm("{{ messages[0].content }}", message) == "a\nb\nc\nd\ne"
+
+
+def test_results_of_tools_are_texts_in_vllm() -> None:
+    """Also where other contents are lists; only there empty parts count."""
+    result = {**RESULT, "content": PARTS}
+    assert as_vllm(READS_BOTH, USER, result) == "[P hi][S a\n\nb]"
+    assert as_vllm("{{ messages[0].content }}", result) == "a\nb"
+
+
+def test_contents_read_by_index_are_texts_in_vllm() -> None:
+    """It looks for a loop over them in the source; llama.cpp looks at what is rendered."""
+    source = (
+        "{% for m in messages %}{{ m.content if m.content is string else m.content[0].text }}"
+        "{% endfor %}"
+    )
+    message = {"role": "user", "content": PARTS}
+    assert as_vllm(source, message) == "a\nb"
+    assert render(source, message) == "a"
+
+
+def test_calls_and_tools_have_vllms_members_in_vllms_order() -> None:
+    """Templates show them as JSON, so the order is part of the prompt."""
+    call = {"type": "function", "id": "1", "index": 0}
+    function = {"name": "f", "arguments": "{}", "x": 1}
+    calling = {"role": "assistant", "content": "", "tool_calls": [{**call, "function": function}]}
+    assert as_vllm("{{ messages[1].tool_calls | tojson }}", USER, calling) == (
+        '[{"id": "1", "function": {"arguments": {}, "name": "f", "x": 1}, "type": "function",'
+        ' "index": 0}]'
+    )
+    tool = {"type": "function", "y": 2, "function": {"name": "f", "strict": None, "x": 1}}
+    assert as_vllm("{{ tools | tojson }}", USER, tools=[tool]) == (
+        '[{"type": "function", "function": {"name": "f", "description": null, "parameters": null}}]'
+    )
+    for deferred in ({**tool, "defer_loading": True}, {**tool, "function": {"name": 5}}):
+        with pytest.raises(NotEncodable):
+            as_vllm("{{ tools | tojson }}", USER, tools=[deferred])
+    without = {**calling, "tool_calls": [{**call, "function": {"name": "f", "arguments": None}}]}
+    with pytest.raises(NotEncodable):
+        as_vllm(CHATML, USER, without)
+
+
+@pytest.mark.parametrize(
+    ("source", "content", "end"),
+    [
+        (CHATML, " so far \n", "<|im_start|>assistant\n so far \n"),
+        (CHATML, "", "<|im_start|>assistant\n"),
+        (CHATML, None, "<|im_start|>assistant\n"),
+        (CHATML, PARTS, "<|im_start|>assistant\na\nb"),
+        (CHATML.replace("message.content", "message.content | trim"), " so \n", "assistant\nso"),
+        (READS_BOTH, PARTS, "[P a][P ][P b"),
+    ],
+)
+def test_vllm_continues_the_final_message(source: str, content: Any, end: str) -> None:
+    """The prompt ends where its text does, stripped only if the template strips."""
+    last = {"role": "assistant", "content": content}
+    flags = {"add_generation_prompt": False, "continue_final_message": True}
+    assert as_vllm(source, USER, last, **flags).endswith(end)
+    assert as_vllm(CHATML, USER, **flags).endswith("<|im_start|>user\nhi")
+
+
+def test_what_vllm_cannot_continue_is_not_claimed() -> None:
+    """It answers 400 to both flags at once, and to a message that the template does not show."""
+    with pytest.raises(NotEncodable):
+        as_vllm(CHATML, USER, continue_final_message=True)
+    flags = {"add_generation_prompt": False, "continue_final_message": True}
+    for source, content in (
+        ("{{ messages[0].role }}", "hi"),
+        ("{{ messages[0].content[:2] }}", "hi there"),
+        (READS_BOTH, []),
+    ):
+        with pytest.raises(NotEncodable):
+            as_vllm(source, {"role": "user", "content": content}, **flags)
+
+
+def test_reasoning_effort_and_documents_reach_the_template_in_vllm() -> None:
+    """The effort turns thinking on or off, unless the client's template arguments say so."""
+    source = "{{ reasoning_effort }} {{ enable_thinking }} {{ documents }}"
+    assert as_vllm(source, USER) == "  None"
+    assert as_vllm(source, USER, reasoning_effort="low") == "low True None"
+    assert as_vllm(source, USER, reasoning_effort="none") == "none False None"
+    extra = {"enable_thinking": False, "reasoning_effort": "high"}
+    assert as_vllm(source, USER, extra=extra, reasoning_effort="low") == "low False None"
+    assert as_vllm(source, USER, extra=extra) == "high False None"
+    assert as_vllm(source, USER, documents=[{"text": "x"}]).endswith("[{'text': 'x'}]")
+
+
+def test_template_arguments_that_vllm_drops() -> None:
+    """null and "auto" count as unset; arguments of the rendering itself are not claimed."""
+    source = "{{ tone is defined }}"
+    assert as_vllm(source, USER, extra={"tone": 0}) == "True"
+    assert as_vllm(source, USER, extra={"tone": None}) == "False"
+    assert as_vllm(source, USER, extra={"tone": "auto"}) == "False"
+    with pytest.raises(NotEncodable):
+        as_vllm(source, USER, extra={"tokenize": True})
+
+
+def test_a_billing_line_is_no_part_of_vllms_system_message() -> None:
+    """It differs in each request of a coding agent, and vLLM drops it for the cache's sake."""
+    line = "x-anthropic-billing-header: a=b; cch=1;"
+    for content in (f"{line}\nBe kind.", [{"type": "text", "text": line}, "Be kind."]):
+        system = {"role": "system", "content": content}
+        assert as_vllm(SHOWS_ROLES, system, USER) == "[system Be kind.][user hi]"
+    assert line in as_vllm(SHOWS_ROLES, {"role": "user", "content": line})

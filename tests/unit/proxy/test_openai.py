@@ -1,6 +1,7 @@
 """Reading the members of a request that matter, and refusing what is no request."""
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -112,3 +113,53 @@ def test_all_forms_of_a_completion_prompt_are_read(prompt: object) -> None:
 
     assert isinstance(body, CompletionBody)
     assert body.prompt == prompt
+
+
+@pytest.mark.parametrize(
+    ("members", "several"),
+    [
+        ({"prompt": "text"}, False),
+        ({"prompt": [1, 2, 3]}, False),
+        ({"prompt": ["a"], "n": 1}, False),
+        ({"prompt": ["a", "b"]}, True),
+        ({"prompt": [[1, 2], [3]]}, True),
+        ({"prompt": "text", "n": 2}, True),
+        ({"prompt": []}, False),
+    ],
+)
+def test_requests_of_several_sequences_are_told(members: dict[str, Any], several: bool) -> None:
+    """vLLM reports the cached tokens of one of them, the last or the first."""
+    assert parse(CompletionBody, json.dumps(members).encode(), 64).body.several is several
+
+
+def test_several_answers_to_a_chat_are_several_sequences() -> None:
+    """Each is prefilled, and the second finds what the first has left."""
+    for members, several in (
+        ({}, False),
+        ({"n": 1}, False),
+        ({"n": None}, False),
+        ({"n": 2}, True),
+    ):
+        assert chat(json.dumps({"messages": HELLO, **members}).encode()).several is several
+
+
+@pytest.mark.parametrize(
+    ("kind", "member"),
+    [
+        (ChatBody, {"chat_template": "x"}),
+        (ChatBody, {"add_special_tokens": True}),
+        (ChatBody, {"truncate_prompt_tokens": 5}),
+        (CompletionBody, {"add_special_tokens": False}),
+        (CompletionBody, {"truncate_prompt_tokens": -1}),
+        (CompletionBody, {"suffix": "x"}),
+        (CompletionBody, {"prompt_embeds": "x"}),
+    ],
+)
+def test_what_changes_how_a_prompt_is_made_is_seen(
+    kind: type[ChatBody] | type[CompletionBody], member: dict[str, Any]
+) -> None:
+    """Such prompts have no ids that we could claim; with the defaults they have."""
+    plain: dict[str, Any] = {"messages": HELLO, "prompt": "a"}
+    defaults = dict.fromkeys(member)
+    assert not parse(kind, json.dumps(plain | defaults).encode(), 64).body.alters_prompt
+    assert parse(kind, json.dumps(plain | member).encode(), 64).body.alters_prompt
