@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 import msgspec
 
 from prefold.proxy.errors import BadRequest
+from prefold.proxy.splice import members
 
 
 class StreamOptions(msgspec.Struct):
@@ -112,15 +113,15 @@ def parse(kind: type[ChatBody] | type[CompletionBody], raw: bytes, max_depth: in
         raise _wrong_member(error) from None
     except (msgspec.DecodeError, UnicodeDecodeError):
         body = _parse_slowly(kind, raw)
-    if isinstance(body, ChatBody) and not body.messages:
-        raise BadRequest("'messages' must not be empty.", param="messages")
+    reject_repeated_model(raw)
     return Request(body, raw)
 
 
 def _parse_slowly(kind: type[ChatBody] | type[CompletionBody], raw: bytes) -> Body:
-    """What msgspec refuses and engines accept: lone surrogates, NaN, numbers beyond float."""
+    """What msgspec refuses and engines accept: lone surrogates, numbers beyond float."""
     try:
-        return msgspec.convert(json.loads(raw.decode("utf-8")), kind)
+        parsed = json.loads(raw.decode("utf-8"), parse_constant=_reject_constant)
+        return msgspec.convert(parsed, kind)
     except msgspec.ValidationError as error:
         raise _wrong_member(error) from None
     except UnicodeDecodeError:
@@ -128,6 +129,18 @@ def _parse_slowly(kind: type[ChatBody] | type[CompletionBody], raw: bytes) -> Bo
     except ValueError as error:
         # json's message holds a position, never text of the body.
         raise BadRequest(f"The request body is not valid JSON: {error}") from None
+
+
+def _reject_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def reject_repeated_model(raw: bytes) -> None:
+    """Raises BadRequest if `model` stands there twice: the engine might read the other one."""
+    if raw.count(b'"model"') > 1:
+        keys = [member.key for member in members(raw.decode("utf-8"))]
+        if keys.count("model") > 1:
+            raise BadRequest("'model' is given more than once.", param="model")
 
 
 def _wrong_member(error: msgspec.ValidationError) -> BadRequest:

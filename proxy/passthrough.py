@@ -18,6 +18,7 @@ from prefold.proxy.catalog import ModelCatalog
 from prefold.proxy.errors import NoBackendAvailable, UpstreamFailed, UpstreamTimedOut
 from prefold.proxy.exchange import outcome_of_status
 from prefold.proxy.headers import downstream_headers, upstream_headers
+from prefold.proxy.openai import reject_repeated_model
 from prefold.proxy.recording import recorded
 from prefold.proxy.relay import send_raw
 from prefold.proxy.request_body import read_body
@@ -62,6 +63,7 @@ class Passthrough:
             return body
         if name is None:
             return body
+        reject_repeated_model(body)
         record.model = self._catalog.resolve(name, self._pool.models())
         if record.model == name:
             return body

@@ -111,6 +111,26 @@ async def test_odd_messages_are_passed_to_the_engine(
         assert answer.status == 200
 
 
+async def test_no_messages_at_all_are_the_engines_business_too(
+    http: aiohttp.ClientSession,
+) -> None:
+    """An empty prompt matches nothing and is routed by load."""
+    async with http.post("/v1/chat/completions", json={**CHAT, "messages": []}) as answer:
+        assert answer.status == 200
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/embeddings"])
+async def test_a_model_that_is_given_twice_is_refused(
+    http: aiohttp.ClientSession, upstream: ScriptedUpstream, path: str
+) -> None:
+    """Proxy and engine could read different ones."""
+    raw = b'{"model":"m","messages":[{"role":"user","content":"x"}],"model":"gpt-4o"}'
+    async with http.post(path, data=raw) as answer:
+        assert answer.status == 400
+        assert (await error_of(answer))["param"] == "model"
+    assert upstream.received == []
+
+
 async def test_a_body_over_the_limit_is_413(http: aiohttp.ClientSession) -> None:
     """Also one that only grows over it when it is decompressed."""
     body = json.dumps({**CHAT, "user": "x" * 20_000}).encode()

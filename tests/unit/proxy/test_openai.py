@@ -31,11 +31,11 @@ def test_members_that_decide_the_prompt_are_read_and_others_are_left_alone() -> 
     "raw",
     [
         b'{"messages":[{"role":"user","content":"\\ud83d"}]}',
-        b'{"messages":[{"role":"user","content":"x"}],"temperature":NaN}',
         b'{"messages":[{"role":"user","content":"x"}],"top_p":1e999}',
-        b'{"model":"a","model":"b","messages":[{"role":"user","content":"x"}]}',
+        rb'{"seed":1,"seed":2,"messages":[{"role":"user","content":""model" "model""}]}',
+        b'{"model":"a","x":{"model":"b"},"messages":[{"role":"user"}]}',
     ],
-    ids=["lone surrogate", "NaN", "huge float", "duplicate"],
+    ids=["lone surrogate", "huge float", "duplicate", "model elsewhere"],
 )
 def test_what_engines_accept_is_accepted(raw: bytes) -> None:
     """The strict fast parser is not the last word."""
@@ -52,13 +52,15 @@ def test_what_engines_accept_is_accepted(raw: bytes) -> None:
         (b"null", None),
         (b'"x"', None),
         (b'{"model":"m"}', "messages"),
-        (b'{"messages":[]}', "messages"),
         (b'{"messages":"hello"}', "messages"),
         (b'{"messages":[1]}', "messages[0]"),
         (b'{"model":7,"messages":[{}]}', "model"),
         (b'{"stream":"yes","messages":[{}]}', "stream"),
         (b'{"tools":{},"messages":[{}]}', "tools"),
-        (b'{"temperature":NaN,"messages":"x"}', "messages"),
+        (b'{"top_p":1e999,"messages":"x"}', "messages"),
+        (b'{"temperature":NaN,"messages":[{}]}', None),
+        (b'{"temperature":-Infinity,"messages":[{}]}', None),
+        (b'{"model":"a","messages":[{}],"model":"b"}', "model"),
     ],
 )
 def test_what_is_no_request_is_a_400_that_names_the_member(raw: bytes, param: str | None) -> None:
