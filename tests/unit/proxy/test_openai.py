@@ -32,7 +32,7 @@ def test_members_that_decide_the_prompt_are_read_and_others_are_left_alone() -> 
     [
         b'{"messages":[{"role":"user","content":"\\ud83d"}]}',
         b'{"messages":[{"role":"user","content":"x"}],"top_p":1e999}',
-        rb'{"seed":1,"seed":2,"messages":[{"role":"user","content":""model" "model""}]}',
+        rb'{"seed":1,"seed":2,"messages":[{"role":"user","content":"\"model\" \"model\""}]}',
         b'{"model":"a","x":{"model":"b"},"messages":[{"role":"user"}]}',
     ],
     ids=["lone surrogate", "huge float", "duplicate", "model elsewhere"],
