@@ -132,10 +132,11 @@ class Exchange:
 
 
 def outcome_of_status(status: int) -> Outcome:
-    """Client errors say that the backend works; 429 and 503 that it is busy, not ill."""
+    """Client errors, and 501 (not built in), say that the backend works; 429 and 503 that it is
+    busy, not ill."""
     if status in BACKPRESSURE:
         return Outcome.NEUTRAL
-    return Outcome.FAILURE if status >= 500 else Outcome.SUCCESS
+    return Outcome.SUCCESS if status < 500 or status == 501 else Outcome.FAILURE
 
 
 def is_event_stream(upstream: Upstream) -> bool:

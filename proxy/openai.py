@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn
 
 import msgspec
 
 from prefold.proxy.errors import BadRequest
-from prefold.proxy.splice import members
+from prefold.proxy.splice import members, replace_member
 
 
 class StreamOptions(msgspec.Struct):
@@ -79,9 +81,8 @@ class CompletionBody(msgspec.Struct):
 
     @property
     def several(self) -> bool:
-        prompts = len(self.prompt) if isinstance(self.prompt, list) else 1
-        ids = prompts > 0 and isinstance(self.prompt[0], int)
-        return self.n not in (None, 1) or (prompts > 1 and not ids)
+        prompts = self.prompt if isinstance(self.prompt, list) else []
+        return self.n not in (None, 1) or (len(prompts) > 1 and not isinstance(prompts[0], int))
 
 
 Body = ChatBody | CompletionBody
@@ -100,7 +101,8 @@ class Request:
 
 
 # Strings are skipped whole, so that only structural brackets are seen.
-_TOKENS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[{]|[\]}]', re.DOTALL)
+# The closing quote is optional: an unterminated one must not be scanned again from each quote.
+_TOKENS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[{]|[\]}]', re.DOTALL)
 
 
 def parse(kind: type[ChatBody] | type[CompletionBody], raw: bytes, max_depth: int) -> Request:
@@ -138,9 +140,37 @@ def _reject_constant(name: str) -> NoReturn:
 def reject_repeated_model(raw: bytes) -> None:
     """Raises BadRequest if `model` stands there twice: the engine might read the other one."""
     if raw.count(b'"model"') > 1:
-        keys = [member.key for member in members(raw.decode("utf-8"))]
+        with _malformed_as_bad_request():
+            keys = [member.key for member in members(raw.decode("utf-8"))]
         if keys.count("model") > 1:
             raise BadRequest("'model' is given more than once.", param="model")
+
+
+def named_model(raw: bytes) -> str | None:
+    """`model` of a JSON object; None where the body is something else or names none. Raises
+    BadRequest if it is given more than once."""
+    try:
+        members_found = json.loads(raw)
+    except (ValueError, RecursionError):
+        return None
+    name = members_found.get("model") if isinstance(members_found, dict) else None
+    reject_repeated_model(raw)
+    return name if isinstance(name, str) else None
+
+
+def with_member(raw: bytes, key: str, value: str) -> bytes:
+    """`replace_member`, of a body that a client sent: raises BadRequest where that is malformed."""
+    with _malformed_as_bad_request():
+        return replace_member(raw, key, value)
+
+
+@contextmanager
+def _malformed_as_bad_request() -> Iterator[None]:
+    """The fast parser overlooks what stands in members that it skips."""
+    try:
+        yield
+    except ValueError:
+        raise BadRequest("The request body is not valid JSON.") from None
 
 
 def _wrong_member(error: msgspec.ValidationError) -> BadRequest:

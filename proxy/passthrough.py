@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-import msgspec
 from aiohttp import web
 
 from prefold.backends.backend import Lease
@@ -18,17 +17,10 @@ from prefold.proxy.catalog import ModelCatalog
 from prefold.proxy.errors import NoBackendAvailable, UpstreamFailed, UpstreamTimedOut
 from prefold.proxy.exchange import outcome_of_status
 from prefold.proxy.headers import downstream_headers, upstream_headers
-from prefold.proxy.openai import reject_repeated_model
+from prefold.proxy.openai import named_model, with_member
 from prefold.proxy.recording import recorded
 from prefold.proxy.relay import send_raw
 from prefold.proxy.request_body import read_body
-from prefold.proxy.splice import replace_member
-
-
-class Named(msgspec.Struct):
-    """The one member that matters here."""
-
-    model: str | None = None
 
 
 class Passthrough:
@@ -57,17 +49,13 @@ class Passthrough:
 
     def _resolve(self, body: bytes, record: RequestRecord) -> bytes:
         """A JSON body names its model; others (multipart) go to any backend."""
-        try:
-            name = msgspec.json.decode(body, type=Named).model
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return body
+        name = named_model(body)
         if name is None:
             return body
-        reject_repeated_model(body)
         record.model = self._catalog.resolve(name, self._pool.models())
         if record.model == name:
             return body
-        return replace_member(body, "model", json.dumps(record.model))
+        return with_member(body, "model", json.dumps(record.model))
 
     async def _forward(
         self, request: web.Request, path: str, body: bytes, record: RequestRecord

@@ -28,7 +28,6 @@ from prefold.proxy.recording import recorded
 from prefold.proxy.relay import send_stream, send_whole
 from prefold.proxy.request_body import read_body
 from prefold.proxy.routing import Candidate, Decision, Policy, RequestShape, Weights, choose
-from prefold.proxy.splice import replace_member
 
 MAX_ATTEMPTS = 2
 RETRY_ELSEWHERE = BACKPRESSURE | {502}
@@ -185,7 +184,7 @@ class Pipeline:
         backend = exchange.backend
         body = call.raw
         if call.body.model is not None and call.body.model != record.model:
-            body = replace_member(body, "model", json.dumps(record.model))
+            body = openai.with_member(body, "model", json.dumps(record.model))
         engine = backend.engine
         ask = (
             record.streamed
@@ -194,7 +193,7 @@ class Pipeline:
             and call.body.stream_options is None
         )
         if ask:
-            body = replace_member(body, "stream_options", '{"include_usage":true}')
+            body = openai.with_member(body, "stream_options", '{"include_usage":true}')
         record.sent = self._clock()
         headers = upstream_headers(request.headers, backend.headers)
         await exchange.send(self._client, call.body.path, headers, body, strip_usage=ask)

@@ -22,9 +22,6 @@ import msgspec
 from prefold.proxy.errors import SettingsError
 
 ENV_PREFIX = "PREFOLD_"
-# Variables under the same prefix that are not settings: where the embedded engine is cached, and
-# the test-suite's switch that turns skips into failures.
-ENV_OTHER = frozenset({"PREFOLD_CONFIG", "PREFOLD_CACHE", "PREFOLD_REQUIRE_ALL"})
 
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 Positive = Annotated[float, msgspec.Meta(gt=0)]
@@ -127,9 +124,12 @@ def load(
     data = _read_toml(path) if path is not None else {}
     _merge_environment(data, env)
     for table, values in (overrides or {}).items():
-        data.setdefault(table, {}).update(values)
+        _table(data, table).update(values)
     if backends:
-        data.setdefault("backends", []).extend({"url": url} for url in backends)
+        listed = data.setdefault("backends", [])
+        if not isinstance(listed, list):
+            raise SettingsError("backends: expected [[backends]], a list of tables")
+        data["backends"] = [*listed, *({"url": url} for url in backends)]
     _reject_unknown_keys(data, Settings, "")
     try:
         settings = msgspec.convert(data, Settings)
@@ -152,17 +152,27 @@ def _read_toml(path: Path) -> dict[str, Any]:
 def _merge_environment(data: dict[str, Any], env: Mapping[str, str]) -> None:
     """Environment values are read as TOML values, else as plain strings."""
     for key in sorted(env):
-        if not key.startswith(ENV_PREFIX) or key in ENV_OTHER:
+        table, _, name = key.removeprefix(ENV_PREFIX).lower().partition("__")
+        # Without the two underscores it is somebody else's: Kubernetes sets PREFOLD_PORT and more
+        # for a Service of this name.
+        if not key.startswith(ENV_PREFIX) or not name:
             continue
-        table, _, name = key[len(ENV_PREFIX) :].lower().partition("__")
-        if not name or table in ("backends", "models"):
-            raise SettingsError(
-                f"environment variable {key}: expected {ENV_PREFIX}<TABLE>__<KEY> of a plain table,"
-                f" such as {ENV_PREFIX}SERVER__PORT"
-            )
-        if not isinstance(data.setdefault(table, {}), dict):
-            raise SettingsError(f"{table} must be a table")
-        data[table][name] = _toml_value(env[key])
+        if table in ("backends", "models"):
+            raise SettingsError(f"environment variable {key}: {table} are set in the file only")
+        plain = _hints(table).get(name) is str
+        _table(data, table)[name] = env[key] if plain else _toml_value(env[key])
+
+
+def _hints(table: str) -> dict[str, Any]:
+    kind = get_type_hints(Settings).get(table)
+    return get_type_hints(kind) if isinstance(kind, type) else {}
+
+
+def _table(data: dict[str, Any], name: str) -> dict[str, Any]:
+    table = data.setdefault(name, {})
+    if not isinstance(table, dict):
+        raise SettingsError(f"{name}: expected a table")
+    return table
 
 
 def _toml_value(text: str) -> Any:
@@ -202,20 +212,38 @@ def _readable(error: str) -> str:
 
 def _with_checked_backends(settings: Settings) -> Settings:
     """Names default to host:port of the URL and must be unique; URLs are http(s) without a path."""
+    _reject_shared_aliases(settings.models)
     named = []
     seen: set[str] = set()
     for number, backend in enumerate(settings.backends):
-        parts = urlsplit(backend.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise SettingsError(f"backends[{number}].url: expected http://HOST:PORT")
-        if parts.path.rstrip("/") or parts.query or parts.fragment or parts.username:
-            raise SettingsError(
-                f"backends[{number}].url: only scheme, host and port (paths such as /v1 are added)"
-            )
-        url = f"{parts.scheme}://{parts.netloc}"
-        name = backend.name or parts.netloc
+        netloc = _checked_netloc(backend.url, f"backends[{number}].url")
+        url = f"{urlsplit(backend.url).scheme}://{netloc}"
+        name = backend.name or netloc
+        if not name.isprintable():
+            raise SettingsError(f"backends[{number}].name: only printable characters")
         if name in seen:
             raise SettingsError(f"backends[{number}].name: {name!r} is used twice")
         seen.add(name)
         named.append(dataclasses.replace(backend, url=url, name=name))
     return dataclasses.replace(settings, backends=tuple(named))
+
+
+def _checked_netloc(url: str, where: str) -> str:
+    try:
+        parts = urlsplit(url)
+        valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # a port that is no port, a bracket that is not closed
+        valid = False
+    if not valid:
+        raise SettingsError(f"{where}: expected http://HOST:PORT")
+    if parts.path.rstrip("/") or parts.query or parts.fragment or "@" in parts.netloc:
+        raise SettingsError(f"{where}: only scheme, host and port (paths such as /v1 are added)")
+    return parts.netloc
+
+
+def _reject_shared_aliases(models: Mapping[str, Model]) -> None:
+    owners: dict[str, str] = {}
+    for name, model in models.items():
+        for alias in model.aliases:
+            if owners.setdefault(alias, name) != name:
+                raise SettingsError(f'models."{name}".aliases: {alias!r} is that of another model')

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 _SPACE = re.compile(r"[ \t\n\r]*")
-_DECODER = json.JSONDecoder()
+# Integers as text: there is a limit on the digits that Python converts.
+_DECODER = json.JSONDecoder(parse_int=str, strict=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ import signal
 import sys
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
 
 import click
 
@@ -80,17 +79,19 @@ def demo(
         clients=clients,
         roomy=not skip_roomy,
     )
-    signal.signal(signal.SIGTERM, _exit_on_sigterm)
+    stopped_by = [signal.SIGINT]
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        """SIGTERM unwinds as Ctrl-C does: asyncio cancels what runs, and all is stopped."""
+        stopped_by[0] = signal.SIGTERM
+        signal.raise_signal(signal.SIGINT)
+
+    signal.signal(signal.SIGTERM, interrupt)
     try:
         succeeded = run_demo(options, json_file=json_file, logs=keep_logs)
     except KeyboardInterrupt:
-        sys.exit(128 + signal.SIGINT)  # click's own status for it is 1
+        sys.exit(128 + stopped_by[0])  # click's own status for it is 1
     except (DemoError, EngineStartError, FetchError) as error:
         raise click.ClickException(str(error)) from None
     if not succeeded:
         sys.exit(1)
-
-
-def _exit_on_sigterm(number: int, frame: FrameType | None) -> NoReturn:
-    """Unwinds the stack, so that whatever was started is stopped."""
-    sys.exit(128 + number)

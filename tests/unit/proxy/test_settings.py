@@ -63,6 +63,14 @@ def test_environment_values_may_be_plain_words(tmp_path: Path) -> None:
         ('[routing]\npolicy = "best"', "routing.policy: Invalid enum value 'best'"),
         ('[[backends]]\nname = "a"', "backends[0]: Object missing required field `url`"),
         ('[[backends]]\nurl = "a:80"', "backends[0].url: expected http://HOST:PORT"),
+        ('[[backends]]\nurl = "http://a:99999"', "backends[0].url: expected http://HOST:PORT"),
+        ('[[backends]]\nurl = "http://[::1"', "backends[0].url: expected http://HOST:PORT"),
+        ('[[backends]]\nurl = "http://:pw@a"', "backends[0].url: only scheme, host and port"),
+        ('[[backends]]\nurl = "http://a"\nname = "x\\n"', "backends[0].name: only printable"),
+        (
+            '[models.a]\naliases = ["x"]\n[models.b]\naliases = ["x"]',
+            "models.\"b\".aliases: 'x' is that of another model",
+        ),
         ('[[backends]]\nurl = "http://a/v1"', "backends[0].url: only scheme, host and port"),
         (
             '[[backends]]\nurl = "http://a"\n[[backends]]\nurl = "http://a"',
@@ -83,8 +91,20 @@ def test_a_mistyped_environment_variable_is_an_error_too(tmp_path: Path) -> None
     """A setting that does nothing would be worse."""
     with pytest.raises(SettingsError, match=r"server\.prot"):
         settings(tmp_path, "", PREFOLD_SERVER__PROT="1")
-    with pytest.raises(SettingsError, match="PREFOLD_PORT"):
-        settings(tmp_path, "", PREFOLD_PORT="1")
+    with pytest.raises(SettingsError, match="in the file only"):
+        settings(tmp_path, "", PREFOLD_BACKENDS__URL="http://a")
+
+
+def test_variables_of_others_are_left_alone(tmp_path: Path) -> None:
+    """Kubernetes sets these for a Service called prefold; the two underscores make a setting."""
+    made = settings(tmp_path, "", PREFOLD_PORT="tcp://10.0.0.1:80", PREFOLD_SERVICE_HOST="x")
+
+    assert made == Settings()
+
+
+def test_text_settings_stay_text(tmp_path: Path) -> None:
+    """A secret of digits is no number."""
+    assert settings(tmp_path, "", PREFOLD_ROUTING__SECRET="12345").routing.secret == "12345"
 
 
 def test_the_example_file_is_the_defaults_and_holds_every_setting() -> None:
@@ -120,3 +140,13 @@ def _keys(data: dict[str, Any], example: Settings) -> set[str]:
     for one in data.get("models", {}).values():
         assert set(one) == model
     return tables
+
+
+def test_flags_do_not_hide_a_table_of_the_wrong_type(tmp_path: Path) -> None:
+    """The mistake is in the file, and said in one line."""
+    path = tmp_path / "prefold.toml"
+    path.write_text("server = 5\n[backends]\na = 1\n")
+    with pytest.raises(SettingsError, match="server: expected a table"):
+        load(path, env={}, overrides={"server": {"port": 1}})
+    with pytest.raises(SettingsError, match="backends: expected"):
+        load(path, env={}, backends=("http://a",))
