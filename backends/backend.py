@@ -60,6 +60,8 @@ class Backend:
         self.facts: EngineFacts | None = None
         self.mode = Mode.APPROXIMATE
         self.mode_reason = "not probed yet"
+        self.settled = False
+        """The mode is a verdict, not the lack of one: a comparison that failed is tried again."""
         self.rate = PrefillRate()
         self.in_flight = 0
         self.queued_tokens = 0
@@ -82,13 +84,13 @@ class Backend:
 class Lease:
     """One request's claim on a backend, counted from selection on; released exactly once."""
 
-    def __init__(self, backend: Backend, uncached_tokens: int) -> None:
+    def __init__(self, backend: Backend, uncached_tokens: int, now: float) -> None:
         self.backend = backend
         self._queued = uncached_tokens
         self._open = True
         backend.in_flight += 1
         backend.queued_tokens += uncached_tokens
-        backend.health.started()
+        self._trial = backend.health.started(now)
 
     def prefilled(self) -> None:
         """The first token is out: this prompt is no longer work ahead of others."""
@@ -102,4 +104,4 @@ class Lease:
         self._open = False
         self.prefilled()
         self.backend.in_flight -= 1
-        self.backend.health.ended(outcome, now)
+        self.backend.health.ended(outcome, now, trial=self._trial)

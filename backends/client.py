@@ -6,6 +6,8 @@ aiohttp's defaults are wrong for a proxy; each one changed below has its reason 
 from __future__ import annotations
 
 import asyncio
+import errno
+import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +22,8 @@ from yarl import URL
 from prefold.backends.errors import (
     BackendError,
     ConnectFailed,
+    ConnectRefused,
+    LocalFault,
     UpstreamDisconnected,
     UpstreamTimeout,
 )
@@ -27,6 +31,7 @@ from prefold.backends.errors import (
 # llama.cpp's HTTP library and uvicorn both close an idle connection after 5 s.
 KEEPALIVE_S = 4.0
 MAX_FIELD_BYTES = 64 * 1024
+REPLAY_WITHIN_S = 0.2
 # Every header that aiohttp would add by itself; what goes upstream is what the caller gave.
 NO_AUTO_HEADERS = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
 
@@ -116,13 +121,19 @@ class Client:
         """The response head; raises ConnectFailed, UpstreamTimeout or UpstreamDisconnected.
 
         A kept-alive connection may be closed by the server just as we write to it. The request is
-        then sent once more on a fresh one: nothing of an answer was received, so none was made.
+        then sent once more on a fresh one; only at once, since a server that worked on it for a
+        while and then died may die of it again.
         """
         reused = SimpleNamespace(connection=False)
+        sent = time.monotonic()
         try:
             return await self._send(method, url, headers, body, reused)
-        except UpstreamDisconnected:
-            if not reused.connection:
+        except UpstreamDisconnected as error:
+            lost = isinstance(
+                error.__cause__,
+                aiohttp.ServerDisconnectedError | aiohttp.ClientOSError | ConnectionError,
+            )
+            if not (lost and reused.connection and time.monotonic() - sent < REPLAY_WITHIN_S):
                 raise
         return await self._send(method, url, headers, body, SimpleNamespace(connection=False))
 
@@ -170,6 +181,18 @@ class Client:
                     upstream.close()
 
 
+REFUSED = frozenset(
+    (errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN)
+)
+OURS = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL))
+
+
+def _connect_error(number: int | None) -> type[BackendError]:
+    if number in REFUSED:
+        return ConnectRefused
+    return LocalFault if number in OURS else ConnectFailed
+
+
 async def _note_reuse(
     session: aiohttp.ClientSession,
     context: SimpleNamespace,
@@ -184,7 +207,9 @@ def _mapped_errors() -> Iterator[None]:
         yield
     except BackendError:
         raise
-    except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+    except aiohttp.ClientConnectorError as error:
+        raise _connect_error(error.errno)(type(error).__name__) from error
+    except aiohttp.ConnectionTimeoutError as error:
         raise ConnectFailed(type(error).__name__) from error
     except TimeoutError as error:
         raise UpstreamTimeout("no bytes from the backend in time") from error

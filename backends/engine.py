@@ -144,10 +144,15 @@ def report_from_usage(usage: Usage | None) -> PromptReport:
         return PromptReport()
     details = usage.prompt_tokens_details
     return PromptReport(
-        prompt_tokens=usage.prompt_tokens,
-        cached_tokens=None if details is None else details.cached_tokens,
-        completion_tokens=usage.completion_tokens,
+        prompt_tokens=_count(usage.prompt_tokens),
+        cached_tokens=None if details is None else _count(details.cached_tokens),
+        completion_tokens=_count(usage.completion_tokens),
     )
+
+
+def _count(tokens: int | None) -> int | None:
+    """A negative count is none."""
+    return tokens if tokens is not None and tokens >= 0 else None
 
 
 async def listed_models(endpoint: Endpoint) -> tuple[dict[str, Any], ...] | None:

@@ -1,7 +1,9 @@
 """What can go wrong between us and an LLM server; foreign exceptions are mapped in client.py.
 
 BackendError
-  ConnectFailed         no connection: refused, unreachable, TLS, connect timeout
+  ConnectFailed         no connection: TLS, name not found, connect timeout
+    ConnectRefused      nothing listens there, or the host cannot be reached
+  LocalFault            no connection for a reason of our own: no descriptors, no ports
   UpstreamTimeout       connected, then silence for longer than allowed
   UpstreamDisconnected  the connection ended before the response did, or broke its framing
 """
@@ -14,6 +16,14 @@ class BackendError(Exception):
 
 
 class ConnectFailed(BackendError):
+    pass
+
+
+class ConnectRefused(ConnectFailed):
+    pass
+
+
+class LocalFault(BackendError):
     pass
 
 

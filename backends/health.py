@@ -35,16 +35,18 @@ class Health:
     def __init__(self, rules: HealthRules) -> None:
         self._rules = rules
         self.reachable = False
+        self.gone = True
+        """It was seen to be away since it last answered, so it may have restarted."""
         self._silent_probes = 0
         self._failures = 0
         self._ejections = 0
         self._ejected_until = 0.0
-        self._trials = 0
+        self._on_trial = False
 
     def usable(self, now: float) -> bool:
         if not self.reachable or now < self._ejected_until:
             return False
-        return not (self._half_open and self._trials)
+        return not (self._half_open and self._on_trial)
 
     @property
     def _half_open(self) -> bool:
@@ -53,30 +55,37 @@ class Health:
     def probed(self) -> None:
         """It answered, and is ready."""
         self.reachable = True
+        self.gone = False
         self._silent_probes = 0
 
     def down(self) -> None:
         """It says that it is not ready, or nothing listens there: until a probe succeeds."""
         self.reachable = False
+        self.gone = True
 
     def silent(self) -> None:
         """A probe got no answer in time. One may be late on a busy machine, two are down."""
         self._silent_probes += 1
         if self._silent_probes >= SILENT_PROBES_TO_DOWN:
-            self.down()
+            self.reachable = False
 
-    def started(self) -> None:
-        self._trials += 1
+    def started(self, now: float) -> bool:
+        """Whether this request is the trial after an ejection; to be told to `ended`."""
+        if not self._half_open or self._on_trial or now < self._ejected_until:
+            return False
+        self._on_trial = True
+        return True
 
-    def ended(self, outcome: Outcome, now: float) -> None:
-        """Call once for each `started`."""
-        self._trials -= 1
+    def ended(self, outcome: Outcome, now: float, *, trial: bool) -> None:
+        """Call once for each `started`. A request from before the ejection is no trial."""
+        if trial:
+            self._on_trial = False
         if outcome is Outcome.SUCCESS:
             self._failures = 0
             self._ejections = 0
         elif outcome is Outcome.FAILURE:
             self._failures += 1
-            if self._half_open or self._failures >= self._rules.failures_to_eject:
+            if trial or self._failures >= self._rules.failures_to_eject:
                 self._eject(now)
 
     def _eject(self, now: float) -> None:

@@ -70,6 +70,8 @@ class LlamaCpp:
     def report(self, usage: Usage | None, timings: Timings | None) -> PromptReport:
         if timings is None or timings.cache_n is None or timings.prompt_n is None:
             return report_from_usage(usage)
+        if min(timings.cache_n, timings.prompt_n) < 0:
+            return PromptReport()
         return PromptReport(
             prompt_tokens=timings.cache_n + timings.prompt_n,
             cached_tokens=timings.cache_n,

@@ -10,16 +10,18 @@ from prefold.backends.backend import Backend
 from prefold.backends.client import Client
 from prefold.backends.detect import detect
 from prefold.backends.engine import Endpoint, EngineFacts
-from prefold.backends.errors import BackendError, ConnectFailed
+from prefold.backends.errors import BackendError, ConnectRefused
 
 log = logging.getLogger(__name__)
+TICKS = 5
 
 
 class Monitor:
     """Probes backends; one `watch` task for each.
 
-    `on_ready` runs whenever a backend answers after it did not, or lists other models or another
-    capacity than before (so: a restart), and before it may take requests.
+    `on_ready(backend, facts, restarted)` runs whenever a backend answers after it was away, or
+    lists other models or another capacity than before, and before it may take requests; again with
+    each probe until it returns True. `restarted`: it may have lost its cache.
     """
 
     def __init__(
@@ -28,7 +30,7 @@ class Monitor:
         client: Client,
         interval_s: float,
         timeout_s: float,
-        on_ready: Callable[[Backend, EngineFacts], Awaitable[None]],
+        on_ready: Callable[[Backend, EngineFacts, bool], Awaitable[bool]],
     ) -> None:
         self._client = client
         self._interval_s = interval_s
@@ -44,8 +46,10 @@ class Monitor:
                 log.error("probe of %s: unexpected %s", backend.name, type(error).__name__)
                 backend.health.down()
             # A backend that is down is asked more often: it is what requests wait for.
-            share = 1.0 if backend.health.reachable else 0.2
-            await asyncio.sleep(self._interval_s * share)
+            for _ in range(TICKS):
+                await asyncio.sleep(self._interval_s / TICKS)
+                if not backend.health.reachable:
+                    break
 
     def endpoint(self, backend: Backend) -> Endpoint:
         return Endpoint(self._client, backend.url, backend.headers, self._timeout_s)
@@ -62,7 +66,7 @@ class Monitor:
                 facts = await backend.engine.probe(endpoint)
             if facts is None:
                 backend.health.down()
-        except ConnectFailed:
+        except ConnectRefused:
             backend.health.down()
         except BackendError as error:
             log.debug("probe of %s: %s", backend.name, error)
@@ -71,13 +75,13 @@ class Monitor:
             if was_reachable and not backend.health.reachable:
                 log.warning("backend %s is not ready any more", backend.name)
             return False
-        if not backend.health.reachable or _changed(backend.facts, facts):
-            await self._on_ready(backend, facts)
+        before = backend.facts
+        restarted = backend.health.gone or before is None or before.capacity != facts.capacity
+        changed = before is None or before.models != facts.models
+        if restarted or changed or not backend.settled:
+            backend.settled = await self._on_ready(backend, facts, restarted)
+        if not was_reachable:
             log.info("backend %s is ready (mode %s)", backend.name, backend.mode)
         backend.facts = facts
         backend.health.probed()
         return True
-
-
-def _changed(before: EngineFacts | None, after: EngineFacts) -> bool:
-    return before is None or (before.models, before.capacity) != (after.models, after.capacity)

@@ -87,7 +87,12 @@ async def build(settings: Settings) -> AsyncIterator[Proxy]:
             clock=time.perf_counter,
         )
         passthrough = Passthrough(
-            client=client, pool=pool, catalog=catalog, observe=observe, clock=time.perf_counter
+            client=client,
+            pool=pool,
+            catalog=catalog,
+            observe=observe,
+            clock=time.perf_counter,
+            write_s=settings.timeouts.write_s,
         )
         yield Proxy(
             settings=settings,
@@ -193,6 +198,7 @@ def _options(settings: Settings) -> PipelineOptions:
         tenant_header=routing.tenant_header,
         max_json_depth=settings.server.max_json_depth,
         decision_header=settings.server.decision_header,
+        write_s=settings.timeouts.write_s,
     )
 
 

@@ -39,7 +39,7 @@ class ModelCatalog:
         self._aliases = aliases
         self._memo_bytes = memo_bytes
         self._inline_chars = inline_chars
-        self._encoders: dict[str, Encoder | None] = {}
+        self._encoders: dict[str, Encoder] = {}
         self._problems: dict[str, str] = {}
         self._dialects: dict[str, Dialect] = {}
         self._loading = asyncio.Lock()
@@ -72,8 +72,8 @@ class ModelCatalog:
         return self._problems.get(model, "no tokenizer is known for this model")
 
     async def prepare(self, model: str, engines_own: str | None, engine: str) -> None:
-        """Load the model's encoder on first use: from the configured source, else from where the
-        engine loaded the model, if that is on this machine too. Where it fails, `problem` tells.
+        """Load the model's encoder unless that was done: from the configured source, else from
+        where the engine loaded the model, if that is on this machine too. `problem` tells why not.
 
         The first engine decides in whose dialect chats are prepared for the template.
         """
@@ -86,7 +86,10 @@ class ModelCatalog:
                 loaded = await asyncio.to_thread(_load, source, engines_own, dialect)
             except (TokenizerError, OSError) as error:
                 self._problems[model] = str(error)
-                self._encoders[model] = None
+                return
+            except Exception as error:  # noqa: BLE001 - whatever a model's files hold, its
+                # backends serve, in a lower mode
+                self._problems[model] = f"its files cannot be read: {type(error).__name__}"
                 return
             self._problems[model] = ""
             self._encoders[model] = Encoder(
@@ -103,8 +106,7 @@ class ModelCatalog:
 
     def close(self) -> None:
         for encoder in self._encoders.values():
-            if encoder is not None:
-                encoder.close()
+            encoder.close()
 
 
 def _load(source: ModelSource, engines_own: str | None, dialect: Dialect | None) -> LoadedTokenizer:

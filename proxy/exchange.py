@@ -11,7 +11,12 @@ import msgspec
 from prefold.backends.backend import Backend, Lease
 from prefold.backends.client import Client, Upstream
 from prefold.backends.engine import PromptReport, Timings, Usage
-from prefold.backends.errors import BackendError, ConnectFailed, UpstreamDisconnected
+from prefold.backends.errors import (
+    BackendError,
+    ConnectRefused,
+    LocalFault,
+    UpstreamDisconnected,
+)
 from prefold.backends.health import Outcome
 from prefold.prefix_index.index import PrefixIndex
 from prefold.prefix_index.prefix import Prefix
@@ -52,10 +57,11 @@ class Exchange:
         self._upstream: Upstream | None = None
         self._outcome = Outcome.NEUTRAL
         self._computed = False
-        self._lease = Lease(backend, max(prefix.length - expected_cached_tokens, 0))
         self._index = index
         self._clock = clock
-        self._placement = index.begin(backend.name, prefix, clock())
+        now = clock()
+        self._placement = index.begin(backend.name, prefix, now)
+        self._lease = Lease(backend, max(prefix.length - expected_cached_tokens, 0), now)
 
     @property
     def upstream(self) -> Upstream:
@@ -100,9 +106,7 @@ class Exchange:
             raise
 
     def failed(self, error: BackendError) -> None:
-        self._outcome = Outcome.FAILURE
-        if isinstance(error, ConnectFailed):
-            self.backend.health.down()
+        self._outcome = outcome_of_error(self.backend, error)
 
     def _prefilled(self) -> None:
         self._computed = True
@@ -118,6 +122,8 @@ class Exchange:
         else:
             answered = self.meter.ending is Ending.COMPLETE
             usage, timings = self.meter.usage, self.meter.timings
+        if answered:
+            self._prefilled()
         engine = self.backend.engine
         return answered, PromptReport() if engine is None else engine.report(usage, timings)
 
@@ -137,6 +143,13 @@ def outcome_of_status(status: int) -> Outcome:
     if status in BACKPRESSURE:
         return Outcome.NEUTRAL
     return Outcome.SUCCESS if status < 500 or status == 501 else Outcome.FAILURE
+
+
+def outcome_of_error(backend: Backend, error: BackendError) -> Outcome:
+    """What a failed exchange says of the backend, which is down at once if nothing listens."""
+    if isinstance(error, ConnectRefused):
+        backend.health.down()
+    return Outcome.NEUTRAL if isinstance(error, LocalFault) else Outcome.FAILURE
 
 
 def is_event_stream(upstream: Upstream) -> bool:

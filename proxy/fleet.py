@@ -56,21 +56,32 @@ class Fleet:
         self._default_capacity_tokens = default_capacity_tokens
         self._default_block_tokens = default_block_tokens
 
-    async def ready(self, backend: Backend, facts: EngineFacts) -> None:
-        """An empty model of its cache (a backend that comes back has likely lost it) and a mode."""
+    async def ready(self, backend: Backend, facts: EngineFacts, restarted: bool) -> bool:
+        """A mode, and an empty model of its cache if it restarted. False: ask again."""
+        settled = True
+        try:
+            difference = await self._first_difference(backend, facts)
+        except BackendError as error:
+            difference, settled = f"tokens could not be compared: {error}", False
+        # Only now, and at once: requests may be on their way meanwhile.
+        backend.mode = Mode.APPROXIMATE if difference else Mode.FEEDBACK
+        backend.mode_reason = difference or "the engine's tokens equal ours"
+        if difference:
+            log.warning("backend %s: %s", backend.name, difference)
         if isinstance(facts.capacity, NoPrefixCache):
             self._index.remove(backend.name)
-        else:
+        elif restarted:
             self._index.set_cache(backend.name, self._cache_model(facts.capacity))
-        backend.mode, backend.mode_reason = Mode.FEEDBACK, "the engine's tokens equal ours"
+        return settled
+
+    async def _first_difference(self, backend: Backend, facts: EngineFacts) -> str:
         for served in facts.models:
             engine = backend.engine.name if backend.engine is not None else ""
             await self._catalog.prepare(served.id, served.tokenizer_source, engine)
             difference = await self._difference(backend, served.id)
             if difference:
-                backend.mode, backend.mode_reason = Mode.APPROXIMATE, difference
-                log.warning("backend %s, model %s: %s", backend.name, served.id, difference)
-                return
+                return f"model {served.id}: {difference}"
+        return ""
 
     def _cache_model(self, capacity: Capacity | None) -> CacheModel:
         if isinstance(capacity, SlotCapacity):
@@ -85,7 +96,7 @@ class Fleet:
         )
 
     async def _difference(self, backend: Backend, model: str) -> str:
-        """Why tokens are not exact here; "" if they are."""
+        """Why tokens are not exact here; "" if they are. Raises BackendError."""
         encoder = self._catalog.encoder(model)
         if encoder is None:
             return self._catalog.problem(model)
@@ -102,6 +113,6 @@ class Fleet:
                 ours = await encoder.encode_chat([dict(message) for message in chat], None, {})
                 if ours.tolist() != theirs:
                     return "the engine's tokens differ from ours"
-        except (BackendError, NotEncodable) as error:
+        except NotEncodable as error:
             return f"tokens could not be compared: {error}"
         return ""

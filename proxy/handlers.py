@@ -22,7 +22,7 @@ from prefold.proxy.errors import (
     UnknownPath,
 )
 from prefold.proxy.openai import ChatBody, CompletionBody
-from prefold.proxy.relay import ClientGone
+from prefold.proxy.relay import STARTED, ClientGone, abort
 from prefold.proxy.routes import Passage
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -134,6 +134,8 @@ async def _errors_as_objects(request: web.Request, handler: Handler) -> web.Stre
         # Places only: an exception's own text may quote what it could not handle.
         where = "".join(traceback.format_tb(error.__traceback__))
         log.error("unexpected %s\n%s", type(error).__name__, where)
+        if STARTED in request:
+            abort(request)
         return _error(InternalError("Internal error."))
 
 

@@ -9,13 +9,13 @@ from aiohttp import web
 
 from prefold.backends.backend import Lease
 from prefold.backends.client import Client
-from prefold.backends.errors import BackendError, ConnectFailed, UpstreamTimeout
+from prefold.backends.errors import BackendError, UpstreamTimeout
 from prefold.backends.health import Outcome
 from prefold.backends.pool import BackendPool
 from prefold.measurement.record import RequestOutcome, RequestRecord
 from prefold.proxy.catalog import ModelCatalog
 from prefold.proxy.errors import NoBackendAvailable, UpstreamFailed, UpstreamTimedOut
-from prefold.proxy.exchange import outcome_of_status
+from prefold.proxy.exchange import outcome_of_error, outcome_of_status
 from prefold.proxy.headers import downstream_headers, upstream_headers
 from prefold.proxy.openai import named_model, with_member
 from prefold.proxy.recording import recorded
@@ -32,7 +32,9 @@ class Passthrough:
         catalog: ModelCatalog,
         observe: Callable[[RequestRecord], None],
         clock: Callable[[], float],
+        write_s: float,
     ) -> None:
+        self._write_s = write_s
         self._client = client
         self._pool = pool
         self._catalog = catalog
@@ -65,7 +67,7 @@ class Passthrough:
             raise NoBackendAvailable("No backend for this model is available now.")
         backend = min(candidates, key=lambda backend: (backend.in_flight, backend.queued_tokens))
         record.backend, record.reason, record.attempts = backend.name, "load", 1
-        lease = Lease(backend, 0)
+        lease = Lease(backend, 0, self._clock())
         outcome = Outcome.NEUTRAL
         upstream = None
         try:
@@ -79,14 +81,14 @@ class Passthrough:
             ok = upstream.status < 400
             record.outcome = RequestOutcome.OK if ok else RequestOutcome.UPSTREAM_ERROR
             kept = downstream_headers(upstream.headers)
-            response, failure = await send_raw(request, upstream.status, kept, upstream.chunks())
+            response, failure = await send_raw(
+                request, upstream.status, kept, upstream.chunks(), self._write_s
+            )
             if failure is not None:
                 outcome, record.outcome = Outcome.FAILURE, RequestOutcome.UPSTREAM_FAILED
             return response
         except BackendError as error:
-            outcome = Outcome.FAILURE
-            if isinstance(error, ConnectFailed):
-                backend.health.down()
+            outcome = outcome_of_error(backend, error)
             if isinstance(error, UpstreamTimeout):
                 raise UpstreamTimedOut("The backend did not answer in time.") from error
             raise UpstreamFailed("The backend failed before it answered.") from error

@@ -43,6 +43,7 @@ class PipelineOptions:
     tenant_header: str
     max_json_depth: int
     decision_header: bool
+    write_s: float
 
 
 class Pipeline:
@@ -220,12 +221,13 @@ class Pipeline:
             )
         record.status = status
         record.tokens = exchange.meter.token_times
+        write_s = self._options.write_s
         if exchange.stream is None:
-            response = await send_whole(request, status, headers, exchange.first)
+            response = await send_whole(request, status, headers, exchange.first, write_s)
             failure = None
         else:
             response, failure = await send_stream(
-                request, headers, exchange.first, exchange.stream, exchange.meter
+                request, headers, exchange.first, exchange.stream, exchange.meter, write_s
             )
         if failure is not None:
             exchange.failed(failure)

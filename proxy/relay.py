@@ -7,6 +7,7 @@ order, and never `Connection: close`, with which Node takes a cut body for a who
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
@@ -92,33 +93,42 @@ async def send_stream(
     first: bytes,
     stream: EventStream,
     meter: StreamMeter,
+    write_s: float,
 ) -> tuple[web.StreamResponse, BackendError | None]:
     """Relay to the end; the failure, if that was no proper one. Raises ClientGone."""
-    response = web.StreamResponse(status=200, headers=headers)
-    await _guarded(response.prepare(request))
-    await _guarded(response.write(first))
+    out = ClientStream(request, write_s)
+    await out.begin(200, headers)
+    await out.write(first)
     try:
         async for batch in stream.batches:
             if batch:
-                await _guarded(response.write(batch))
+                await out.write(batch)
         if meter.ending is Ending.OPEN:
             raise UpstreamDisconnected("the stream ended without its terminal event")
     except BackendError as error:
-        log.warning("stream cut: %s", error)
-        await _fail(request, response)
-        return response, error
-    await _guarded(response.write_eof())
-    return response, None
+        # What comes after the terminal event, a reset say, takes nothing away from the answer.
+        if meter.ending is not Ending.COMPLETE:
+            log.warning("stream cut: %s", error)
+            failure = UpstreamFailed(
+                "The backend's answer ended early.", code="upstream_disconnected"
+            )
+            await out.write(b"data: " + failure.body() + b"\n\n")
+            out.abort()
+            return out.response, error
+    await out.end()
+    return out.response, None
 
 
 async def send_whole(
-    request: web.Request, status: int, headers: CIMultiDict[str], body: bytes
+    request: web.Request, status: int, headers: CIMultiDict[str], body: bytes, write_s: float
 ) -> web.StreamResponse:
     """A body that is here already. Raises ClientGone."""
-    response = web.Response(status=status, headers=headers, body=body)
-    await _guarded(response.prepare(request))
-    await _guarded(response.write_eof())
-    return response
+    out = ClientStream(request, write_s)
+    headers["Content-Length"] = str(len(body))
+    await out.begin(status, headers)
+    await out.write(body)
+    await out.end()
+    return out.response
 
 
 async def send_raw(
@@ -126,35 +136,61 @@ async def send_raw(
     status: int,
     headers: CIMultiDict[str],
     chunks: AsyncIterator[bytes],
+    write_s: float,
 ) -> tuple[web.StreamResponse, BackendError | None]:
     """Relay a body of unknown kind as it comes; aborted if the upstream's is cut."""
-    response = web.StreamResponse(status=status, headers=headers)
-    await _guarded(response.prepare(request))
+    out = ClientStream(request, write_s)
+    await out.begin(status, headers)
     try:
         async for chunk in chunks:
-            await _guarded(response.write(chunk))
+            await out.write(chunk)
     except BackendError as error:
-        _abort(request)
-        return response, error
-    await _guarded(response.write_eof())
-    return response, None
+        out.abort()
+        return out.response, error
+    await out.end()
+    return out.response, None
 
 
-async def _fail(request: web.Request, response: web.StreamResponse) -> None:
-    error = UpstreamFailed("The backend's answer ended early.", code="upstream_disconnected")
-    await _guarded(response.write(b"data: " + error.body() + b"\n\n"))
-    _abort(request)
+class ClientStream:
+    """The response to one client. Raises ClientGone when nobody reads it, for `write_s` seconds or
+    for good; aiohttp buffers 64 KiB and then waits."""
+
+    def __init__(self, request: web.Request, write_s: float) -> None:
+        self._request = request
+        self._write_s = write_s
+
+    async def begin(self, status: int, headers: CIMultiDict[str]) -> None:
+        self.response = web.StreamResponse(status=status, headers=headers)
+        self._request[STARTED] = True
+        await self._guarded(self.response.prepare(self._request))
+
+    async def write(self, data: bytes) -> None:
+        await self._guarded(self.response.write(data))
+
+    async def end(self) -> None:
+        await self._guarded(self.response.write_eof())
+
+    def abort(self) -> None:
+        """Close after what was written, without the end that would make it whole."""
+        abort(self._request)
+
+    async def _guarded(self, operation: Awaitable[object]) -> None:
+        try:
+            async with asyncio.timeout(self._write_s):
+                await operation
+        except TimeoutError as error:
+            if self._request.transport is not None:
+                self._request.transport.abort()  # what it does not read cannot be flushed
+            raise ClientGone from error
+        except (ConnectionError, RuntimeError) as error:
+            # aiohttp raises ClientConnectionResetError, and RuntimeError once the writer is closed.
+            raise ClientGone from error
 
 
-def _abort(request: web.Request) -> None:
-    """Close after what was written, without the terminating chunk that would make it whole."""
+STARTED = web.RequestKey("started", bool)
+"""Set on a request once its response has begun: an error can no longer become a status."""
+
+
+def abort(request: web.Request) -> None:
     if request.transport is not None:
         request.transport.close()
-
-
-async def _guarded(operation: Awaitable[object]) -> None:
-    try:
-        await operation
-    except (ConnectionError, RuntimeError) as error:
-        # aiohttp raises ClientConnectionResetError, and RuntimeError once the writer is closed.
-        raise ClientGone from error

@@ -47,6 +47,7 @@ class Timeouts:
     connect_s: Positive = 5.0
     first_byte_s: Positive = 600.0
     idle_s: Positive = 120.0
+    write_s: Positive = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,35 +24,45 @@ class EventSplitter:
 
     def __init__(self, max_event_bytes: int = 8 * 1024 * 1024) -> None:
         self._max = max_event_bytes
-        self._tail = b""
-        self._scanned = 0
+        self._pieces: list[bytes] = []  # joined only when they end: an event may be megabytes
+        self._size = 0
+        self._edge = b""
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The events that `chunk` completes, blank lines included; joined with the tail they are
         the input. Raises EventTooLong."""
-        buffer = self._tail + chunk if self._tail else chunk
-        # A boundary may begin up to three bytes before the new ones (CR LF CR | LF).
-        start, search = 0, max(self._scanned - 3, 0)
+        # A boundary is at most four bytes (CR LF CR LF), so it begins in the last three or later.
+        if _BOUNDARY.search(self._edge + chunk) is None:
+            return self._hold(chunk)
+        buffer = b"".join([*self._pieces, chunk])
+        start = 0
+        search = max(self._size - len(self._edge), 0)
         events = []
         while (found := _BOUNDARY.search(buffer, search)) is not None:
             events.append(buffer[start : found.end()])
             start = search = found.end()
-        self._tail = buffer[start:]
-        self._scanned = len(self._tail)
-        if self._scanned > self._max:
-            raise EventTooLong(f"an event of more than {self._max} bytes")
+        self._pieces, self._size, self._edge = [], 0, b""
+        self._hold(buffer[start:])
         return events
+
+    def _hold(self, piece: bytes) -> list[bytes]:
+        self._pieces.append(piece)
+        self._size += len(piece)
+        self._edge = (self._edge + piece)[-3:]
+        if self._size > self._max:
+            raise EventTooLong(f"an event of more than {self._max} bytes")
+        return []
 
     @property
     def tail(self) -> bytes:
         """What has no blank line yet."""
-        return self._tail
+        return b"".join(self._pieces)
 
     def finish(self) -> bytes | None:
         """At the end of the body: a last event whose blank line was a lone CR, if there is one.
         Anything else that is left is an incomplete event, which is to be dropped."""
-        tail, self._tail, self._scanned = self._tail, b"", 0
-        return tail if tail.endswith((b"\r\r", b"\n\r", b"\r\n\r")) else None
+        tail, self._pieces = self.tail, []
+        return tail if tail.endswith((b"\r\r", b"\n\r")) else None
 
 
 def event_data(event: bytes) -> bytes | None:

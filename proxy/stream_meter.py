@@ -7,22 +7,26 @@ token; role-only and empty chunks are not tokens.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from prefold.backends.engine import Timings, Usage
 from prefold.proxy.sse import event_data
 
+T = TypeVar("T")
+_ABSENT = msgspec.Raw(b"null")
+
 
 class Delta(msgspec.Struct):
-    content: str | None = None
-    reasoning_content: str | None = None
-    reasoning: str | None = None
-    tool_calls: list[msgspec.Raw] | None = None
-    function_call: dict[str, Any] | None = None
-    refusal: str | None = None
-    audio: dict[str, Any] | None = None
+    # Any: a member of another type than OpenAI's is output all the same.
+    content: Any = None
+    reasoning_content: Any = None
+    reasoning: Any = None
+    tool_calls: Any = None
+    function_call: Any = None
+    refusal: Any = None
+    audio: Any = None
 
     def carries_output(self) -> bool:
         return bool(
@@ -39,15 +43,16 @@ class Delta(msgspec.Struct):
 class Choice(msgspec.Struct):
     index: int = 0
     delta: Delta | None = None
-    text: str | None = None
-    finish_reason: str | None = None
+    text: Any = None
+    finish_reason: Any = None
 
 
 class Chunk(msgspec.Struct):
     choices: list[Choice] | None = None
-    usage: Usage | None = None
-    timings: Timings | None = None
+    usage: msgspec.Raw = _ABSENT
+    timings: msgspec.Raw = _ABSENT
     error: Any = None
+    object: Any = None
 
 
 class Ending(StrEnum):
@@ -84,18 +89,16 @@ class StreamMeter:
             chunk = _DECODER.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None  # not for us to judge: it is relayed as it is
-        self._note(chunk, event, now)
+        self._note(chunk, now)
         return chunk
 
-    def _note(self, chunk: Chunk, event: bytes, now: float) -> None:
+    def _note(self, chunk: Chunk, now: float) -> None:
         if chunk.error is not None:
             self._error = True
-        elif _is_flat_error(chunk, event):
+        elif chunk.object == "error":
             self.hidden_error = True
-        if chunk.usage is not None:
-            self.usage = chunk.usage
-        if chunk.timings is not None:
-            self.timings = chunk.timings
+        self.usage = _decoded(chunk.usage, Usage) or self.usage
+        self.timings = _decoded(chunk.timings, Timings) or self.timings
         output = False
         for choice in chunk.choices or ():
             finished = choice.finish_reason is not None
@@ -114,10 +117,16 @@ class StreamMeter:
         return Ending.OPEN
 
 
-def _is_flat_error(chunk: Chunk, event: bytes) -> bool:
-    return chunk.choices is None and b'"object"' in event and b'"error"' in event
+def _decoded(raw: msgspec.Raw, kind: type[T]) -> T | None:
+    """None for null, and for a form of its own that some server gives it."""
+    if bytes(raw) == b"null":
+        return None
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
 
 
 def is_usage_only(chunk: Chunk | None) -> bool:
     """The extra last chunk that `include_usage` asks for: usage, and an empty choices list."""
-    return chunk is not None and chunk.usage is not None and chunk.choices == []
+    return chunk is not None and bytes(chunk.usage) != b"null" and chunk.choices == []

@@ -16,8 +16,7 @@ def reachable() -> Health:
 
 def fail(health: Health, now: float, times: int = 1) -> None:
     for _ in range(times):
-        health.started()
-        health.ended(Outcome.FAILURE, now)
+        health.ended(Outcome.FAILURE, now, trial=health.started(now))
 
 
 def test_a_backend_that_was_never_probed_is_not_usable() -> None:
@@ -29,8 +28,7 @@ def test_a_few_failures_do_not_eject_and_a_success_forgets_them() -> None:
     """Only failures in a row count."""
     health = reachable()
     fail(health, 0.0, 2)
-    health.started()
-    health.ended(Outcome.SUCCESS, 0.0)
+    health.ended(Outcome.SUCCESS, 0.0, trial=health.started(0.0))
     fail(health, 0.0, 2)
 
     assert health.usable(0.0)
@@ -41,8 +39,7 @@ def test_backpressure_is_no_evidence_of_ill_health() -> None:
     health = reachable()
     fail(health, 0.0, 2)
     for _ in range(10):
-        health.started()
-        health.ended(Outcome.NEUTRAL, 0.0)
+        health.ended(Outcome.NEUTRAL, 0.0, trial=health.started(0.0))
     assert health.usable(0.0)
     fail(health, 0.0)
 
@@ -65,11 +62,36 @@ def test_after_an_ejection_one_trial_at_a_time_decides() -> None:
     fail(health, 0.0, 3)
 
     assert health.usable(10.0)
-    health.started()
+    trial = health.started(10.0)
     assert not health.usable(10.0)
-    health.ended(Outcome.SUCCESS, 11.0)
+    health.ended(Outcome.SUCCESS, 11.0, trial=trial)
     assert health.usable(11.0)
     assert health.state(11.0) == "up"
+
+
+def test_a_request_from_before_the_ejection_is_no_trial() -> None:
+    """A long stream that still runs must not keep the backend out."""
+    health = reachable()
+    old = health.started(0.0)
+    fail(health, 0.0, 3)
+
+    trial = health.started(10.0)
+    assert (old, trial) == (False, True)
+    health.ended(Outcome.SUCCESS, 11.0, trial=trial)
+    assert health.usable(11.0)
+    health.ended(Outcome.NEUTRAL, 12.0, trial=old)
+    assert health.usable(12.0)
+
+
+def test_only_a_backend_that_was_away_may_have_restarted() -> None:
+    """Late answers cost it requests, not what is believed of its cache."""
+    health = reachable()
+    for _ in range(5):
+        health.silent()
+    assert (health.reachable, health.gone) == (False, False)
+    health.down()
+
+    assert health.gone
 
 
 def test_ejections_grow_and_are_bounded() -> None:
@@ -87,10 +109,9 @@ def test_ejections_grow_and_are_bounded() -> None:
 def test_failures_of_one_burst_are_one_ejection() -> None:
     """Requests that were in flight together and fail together do not double the time each."""
     health = reachable()
-    for _ in range(20):
-        health.started()
-    for _ in range(20):
-        health.ended(Outcome.FAILURE, 0.0)
+    trials = [health.started(0.0) for _ in range(20)]
+    for trial in trials:
+        health.ended(Outcome.FAILURE, 0.0, trial=trial)
 
     assert health.usable(10.0)
 
@@ -122,7 +143,6 @@ def test_every_backend_that_recovers_is_used_again(outcomes: list[Outcome], now:
     """No history leaves a backend shut out for ever: after the longest ejection it is usable."""
     health = reachable()
     for outcome in outcomes:
-        health.started()
-        health.ended(outcome, now)
+        health.ended(outcome, now, trial=health.started(now))
 
     assert health.usable(now + RULES.eject_max_s)

@@ -26,7 +26,7 @@ def names(backends: list[Backend]) -> list[str]:
 
 
 def eject(one: Backend) -> None:
-    Lease(one, 0).release(Outcome.FAILURE, 0.0)
+    Lease(one, 0, 0.0).release(Outcome.FAILURE, 0.0)
 
 
 def test_only_backends_that_list_the_model_are_candidates() -> None:
@@ -61,7 +61,7 @@ def test_unreachable_backends_are_never_candidates() -> None:
 def test_a_lease_counts_from_selection_and_is_released_once() -> None:
     """In-flight and queued tokens return to zero whatever is called how often."""
     one = backend("a", "m")
-    lease = Lease(one, 500)
+    lease = Lease(one, 500, 0.0)
     assert (one.in_flight, one.queued_tokens) == (1, 500)
     lease.prefilled()
     lease.prefilled()

@@ -71,7 +71,7 @@ async def test_a_cache_is_modelled_as_its_engine_describes_it(
     fleet: Fleet, index: PrefixIndex, capacity: Capacity | None, cached: int
 ) -> None:
     """Blocks, slots, the default where it does not tell, and nothing where it keeps nothing."""
-    await fleet.ready(backend(), EngineFacts(models=(), capacity=capacity))
+    await fleet.ready(backend(), EngineFacts(models=(), capacity=capacity), True)
     assert compute(index) == cached
 
 
@@ -81,11 +81,12 @@ async def test_a_backend_that_comes_back_holds_nothing(
 ) -> None:
     """Its cache went with its process; also where it came back without one."""
     mine = backend()
-    await fleet.ready(
-        mine, EngineFacts(models=(), capacity=BlockCapacity(blocks=9, block_tokens=16))
-    )
+    before = EngineFacts(models=(), capacity=BlockCapacity(blocks=9, block_tokens=16))
+    await fleet.ready(mine, before, True)
     assert compute(index) == 96
-    await fleet.ready(mine, EngineFacts(models=(), capacity=capacity))
+    await fleet.ready(mine, before, False)
+    assert index.size_tokens("b") > 0, "it did not restart"
+    await fleet.ready(mine, EngineFacts(models=(), capacity=capacity), True)
     assert index.size_tokens("b") == 0
     assert index.match(PROMPT, ["b"])["b"] == NOTHING
     assert mine.mode is Mode.FEEDBACK

@@ -22,6 +22,7 @@ def metered(*events: bytes) -> StreamMeter:
         delta(tool_calls=[{"index": 0, "function": {"name": "f", "arguments": ""}}]),
         delta(function_call={"name": "f"}),
         delta(refusal="No"),
+        event(choices=[{"delta": {"content": [{"type": "text", "text": "Hi"}]}}], usage={"x": 1.5}),
         event(choices=[{"index": 0, "text": "Hi", "finish_reason": None}]),
         delta("Hi", finish="length"),
         b'data:{"choices":[{"delta":{"content":"Hi"}}]}\n\n',
@@ -103,6 +104,7 @@ def test_how_a_stream_ended(events: list[bytes], ending: Ending) -> None:
         (event(error="x"), False),
         (event(object="error", message="x", code=500), True),
         (delta('"object": "error"'), False),
+        (event(object="chat.completion.chunk", usage={"prompt_tokens": 1}, error=None), False),
     ],
 )
 def test_errors_that_official_clients_overlook_are_told_apart(error: bytes, hidden: bool) -> None:
