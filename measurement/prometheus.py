@@ -52,7 +52,10 @@ class Metrics:
             registry=registry,
         )
         self.retries = Counter(
-            "prefold_retries", "Attempts after the first one", ("backend",), registry=registry
+            "prefold_retries",
+            "Attempts that were followed by another one, by the backend that failed",
+            ("backend",),
+            registry=registry,
         )
         self.prompt_tokens = Counter(
             "prefold_prompt_tokens",
@@ -126,8 +129,8 @@ class Metrics:
             self.overhead.labels(stage).observe(seconds)
         if record.reason:
             self.decisions.labels(record.backend, record.reason, record.mode).inc()
-        if record.attempts > 1:
-            self.retries.labels(record.backend).inc(record.attempts - 1)
+        for backend in record.failed_backends:
+            self.retries.labels(backend).inc()
         if record.outcome is RequestOutcome.OK and record.model:
             self._observe_tokens(record)
             self._observe_times(record)

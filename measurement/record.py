@@ -22,7 +22,8 @@ class RequestOutcome(StrEnum):
 class RequestRecord:
     """Filled along the pipeline by its one owner, read-only after that.
 
-    Moments are seconds of one monotonic clock (time.perf_counter). Three kinds of prefix hit, in
+    Moments are seconds of one monotonic clock (time.perf_counter); `matched` and `chosen` are the
+    first attempt's. Three kinds of prefix hit, in
     tokens, never mixed: `available` (best over the fleet by our index), `expected` (on the chosen
     backend by our index), `reported` (by the engine). `prompt_tokens` is the engine's figure where
     it gives one, `encoded_tokens` ours.
@@ -37,6 +38,8 @@ class RequestRecord:
     outcome: RequestOutcome = RequestOutcome.REJECTED
     status: int = 0
     attempts: int = 0
+    failed_backends: list[str] = field(default_factory=list)
+    """Those of the attempts before the last one."""
     streamed: bool = False
 
     encoded_tokens: int | None = None

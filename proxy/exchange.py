@@ -43,7 +43,7 @@ class Exchange:
         backend: Backend,
         index: PrefixIndex,
         prefix: Prefix,
-        expected_cached_tokens: int,
+        uncached_tokens: int,
         clock: Callable[[], float],
     ) -> None:
         """Counts as load from here on: a burst must see itself."""
@@ -61,7 +61,7 @@ class Exchange:
         self._clock = clock
         now = clock()
         self._placement = index.begin(backend.name, prefix, now)
-        self._lease = Lease(backend, max(prefix.length - expected_cached_tokens, 0), now)
+        self._lease = Lease(backend, uncached_tokens, now)
 
     @property
     def upstream(self) -> Upstream:

@@ -118,6 +118,7 @@ class Pipeline:
             if not candidates:
                 break
             exchange = self._choose(candidates, encoded, record)
+            record.failed_backends = list(tried)
             tried.append(exchange.backend.name)
             record.attempts = len(tried)
             taken = False
@@ -142,31 +143,36 @@ class Pipeline:
         self, candidates: list[Backend], encoded: Prompt, record: RequestRecord
     ) -> Exchange:
         decision = self._decide(candidates, encoded, record)
-        record.chosen = self._clock()
+        record.chosen = record.chosen or self._clock()
         backend = self._pool[decision.backend]
         record.backend, record.mode, record.reason = backend.name, backend.mode, decision.reason
         record.available_tokens = decision.available_cached_tokens
         record.expected_tokens = decision.expected_cached_tokens
+        uncached = encoded.prefix(Mode.FEEDBACK).length - decision.expected_cached_tokens
         prefix = encoded.prefix(backend.mode)
-        return Exchange(backend, self._index, prefix, decision.expected_cached_tokens, self._clock)
+        return Exchange(backend, self._index, prefix, max(uncached, 0), self._clock)
 
     def _decide(
         self, candidates: list[Backend], encoded: Prompt, record: RequestRecord
     ) -> Decision:
+        shape = encoded.prefix(Mode.FEEDBACK)  # the same whatever the order of the candidates
         matches = {}
         for mode in {backend.mode for backend in candidates}:
             names = [backend.name for backend in candidates if backend.mode is mode]
-            matches.update(self._index.match(encoded.prefix(mode), names))
-        record.matched = self._clock()
+            prefix = encoded.prefix(mode)
+            # Where bytes stand for tokens, their counts are brought to the length in tokens.
+            scale = shape.length / max(prefix.length, 1)
+            for name, match in self._index.match(prefix, names).items():
+                matches[name] = (round(match.cached_tokens * scale), match.evicted_tokens)
+        record.matched = record.matched or self._clock()
         self._turn += 1
-        prefix = encoded.prefix(Mode.FEEDBACK)  # the same whatever the order of the candidates
         return choose(
             self._options.policy,
             [
                 Candidate(
                     name=backend.name,
-                    cached_tokens=matches[backend.name].cached_tokens,
-                    evicted_tokens=matches[backend.name].evicted_tokens,
+                    cached_tokens=matches[backend.name][0],
+                    evicted_tokens=matches[backend.name][1],
                     queued_tokens=backend.queued_tokens,
                     in_flight=backend.in_flight,
                     prefill_tokens_per_s=self._pool.prefill_rate(backend),
@@ -174,7 +180,7 @@ class Pipeline:
                 )
                 for backend in candidates
             ],
-            RequestShape(prompt_tokens=prefix.length, affinity=prefix.affinity()),
+            RequestShape(prompt_tokens=shape.length, affinity=shape.affinity()),
             self._turn,
             self._options.weights,
         )

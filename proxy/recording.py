@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from prefold.measurement.record import RequestOutcome, RequestRecord
 from prefold.proxy.errors import ApiError, UpstreamFailed, UpstreamTimedOut
 from prefold.proxy.relay import ClientGone
+
+log = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -30,4 +33,7 @@ def recorded(
         raise
     finally:
         record.end = clock()
-        observe(record)
+        try:
+            observe(record)
+        except Exception as error:  # noqa: BLE001 - a fault in the books fails no request
+            log.error("a request could not be recorded: %s", type(error).__name__)

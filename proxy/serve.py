@@ -10,14 +10,15 @@ import signal
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 
 import uvloop
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 
 from prefold.proxy.app import Proxy, build, watching
-from prefold.proxy.handlers import admin_app, data_app
+from prefold.proxy.handlers import Handler, admin_app, data_app
 from prefold.proxy.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -32,8 +33,14 @@ def run(settings: Settings, *, exit_with_stdin: bool = False) -> None:
 async def _serve(settings: Settings, exit_with_stdin: bool) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+
+    def on_signal() -> None:
+        stop.set()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)  # a second one ends it at once
+
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, on_signal)
     if exit_with_stdin:
         _when_stdin_ends(lambda: loop.call_soon_threadsafe(stop.set))
     async with running(settings) as server:
@@ -78,21 +85,70 @@ async def _listening(
     app: web.Application, host: str, port: int, drain_s: float
 ) -> AsyncIterator[str]:
     """A listening server; on exit it stops accepting, then waits for requests in flight."""
+    in_flight = InFlight()
+    app.middlewares.insert(0, in_flight.counted)
     runner = web.AppRunner(
         app,
         access_log=None,
+        logger=_without_details(),
         handler_cancellation=True,  # off by default: upstreams would run on for clients that left
-        shutdown_timeout=drain_s,
+        shutdown_timeout=0.0,
         max_field_size=MAX_FIELD_BYTES,
         max_line_size=MAX_FIELD_BYTES,
     )
     await runner.setup()
+    site = web.TCPSite(runner, host, port)
     try:
-        site = web.TCPSite(runner, host, port)
         await site.start()
         yield f"http://{host}:{runner.addresses[0][1]}"
     finally:
+        # Not aiohttp's own waiting, which takes its time-out twice.
+        await site.stop()
+        await in_flight.wait_for_none(drain_s)
         await runner.cleanup()
+
+
+class InFlight:
+    """Counts the requests that have a handler running."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._none = asyncio.Event()
+        self._none.set()
+
+    @property
+    def counted(self) -> Middleware:
+        @web.middleware
+        async def counted(request: web.Request, handler: Handler) -> web.StreamResponse:
+            self._count += 1
+            self._none.clear()
+            try:
+                return await handler(request)
+            finally:
+                self._count -= 1
+                if not self._count:
+                    self._none.set()
+
+        return counted
+
+    async def wait_for_none(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._none.wait()
+
+
+def _without_details() -> logging.Logger:
+    """aiohttp quotes what it cannot read, which may be a key or a prompt."""
+
+    def drop(record: logging.LogRecord) -> bool:
+        record.msg, record.args = "a request could not be read or answered", ()
+        record.exc_info = None
+        return True
+
+    quiet = logging.getLogger("prefold.http")
+    if not quiet.filters:
+        quiet.addFilter(drop)
+    return quiet
 
 
 def _when_stdin_ends(then: Callable[[], object]) -> None:

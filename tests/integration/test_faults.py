@@ -14,6 +14,7 @@ from prefold.proxy.settings import Timeouts
 from tests.support.proxy import BASE, proxy_before, until
 from tests.support.upstream import (
     DONE,
+    Script,
     Step,
     chunk,
     delta,
@@ -168,6 +169,47 @@ async def test_a_stream_without_done_whose_choices_finished_is_whole() -> None:
     script = [*SOUND[:-2], SOUND[-1]]
     async with scripted(script) as upstream, proxy_before([upstream.url]) as server:
         assert text(await streamed(server.url)) == "Hi there"
+
+
+@pytest.mark.parametrize("end", [[Step.RESET], [Step.CLOSE]])
+async def test_what_comes_after_done_takes_nothing_away(end: Script) -> None:
+    """A connection that breaks behind the terminal event broke nothing of the answer."""
+    async with (
+        scripted([*SOUND[:-1], *end]) as upstream,
+        proxy_before([upstream.url]) as server,
+    ):
+        assert text(await streamed(server.url)) == "Hi there"
+        assert server.proxy.report.as_dict()["total"]["outcomes"] == {"ok": 1}
+
+
+async def test_a_kept_connection_that_closes_as_we_write_is_made_good() -> None:
+    """Sent once more on a fresh one, at once and to the same backend; a fresh one is not."""
+    async with (
+        scripted(whole(ANSWER), [Step.CLOSE], whole(ANSWER), [Step.CLOSE]) as upstream,
+        proxy_before([upstream.url]) as server,
+        aiohttp.ClientSession() as session,
+    ):
+        body = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
+        statuses = []
+        for _ in range(3):
+            async with session.post(f"{server.url}/v1/chat/completions", json=body) as answer:
+                statuses.append(answer.status)
+        assert statuses == [200, 200, 502]
+        assert len(upstream.received) == 5
+
+
+async def test_what_an_engine_was_not_built_for_is_no_failure() -> None:
+    """Anybody could otherwise shut a backend out with requests that it answers 501."""
+    refusal = {"error": {"message": "not built in"}}
+    async with (
+        scripted(whole(refusal, 501)) as upstream,
+        proxy_before([upstream.url]) as server,
+        aiohttp.ClientSession() as session,
+    ):
+        for _ in range(5):
+            async with session.post(f"{server.url}/v1/embeddings", json={"model": "m"}) as answer:
+                assert answer.status == 501
+        assert server.proxy.pool["b0"].health.usable(0.0)
 
 
 @pytest.mark.parametrize("prelude", [[], [head(), chunk(delta("Hi"))]], ids=["before", "after"])

@@ -1,5 +1,6 @@
 """The data port's surface: bad input, paths, aliases, passthrough, metrics. Never a 500."""
 
+import asyncio
 import gzip
 import json
 from collections.abc import AsyncIterator
@@ -11,9 +12,9 @@ import pytest
 
 from prefold.proxy.routes import ROUTES, Passage
 from prefold.proxy.serve import Running
-from prefold.proxy.settings import Model, Routing, Server
-from tests.support.proxy import BASE, proxy_before
-from tests.support.upstream import ScriptedUpstream, scripted, whole
+from prefold.proxy.settings import Model, Routing, Server, Timeouts
+from tests.support.proxy import BASE, proxy_before, until
+from tests.support.upstream import END, ScriptedUpstream, chunk, delta, head, scripted, whole
 
 ANSWER = {"id": "c1", "choices": [], "usage": {"prompt_tokens": 1}}
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
@@ -213,6 +214,71 @@ async def test_an_alias_is_replaced_by_the_models_name(
         listed = await answer.json()
     assert [model["id"] for model in listed["data"]] == ["m", "gpt-4o", "best"]
     assert {model["owned_by"] for model in listed["data"]} == {"test"}, "the engine's own cards"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"model":"gpt-4o","messages":[{}],"x":"\xff"}',
+        b'{"model":"m","stream":true,"messages":[{}],"x":"\xff"}',
+        b'{"model":"m","messages":[{}],"x":{"model":"\xff"}}',
+    ],
+)
+async def test_a_fault_in_a_member_that_is_not_read_is_a_400_where_it_matters(
+    http: aiohttp.ClientSession, body: bytes
+) -> None:
+    """Where the body is to be changed, it must be understood."""
+    async with http.post("/v1/chat/completions", data=body) as answer:
+        assert answer.status == 400
+
+
+async def test_integers_of_any_length_survive_a_change_of_the_body(
+    http: aiohttp.ClientSession, upstream: ScriptedUpstream
+) -> None:
+    """Python converts no more than 4,300 digits; there is nothing to convert."""
+    raw = b'{"model":"gpt-4o","messages":[{}],"x":' + b"7" * 5000 + b"}"
+    async with http.post("/v1/chat/completions", data=raw) as answer:
+        assert answer.status == 200
+    assert upstream.received[0].body == raw.replace(b"gpt-4o", b"m")
+
+
+async def test_what_cannot_be_read_does_not_get_into_the_log(
+    server: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    """aiohttp would quote it: a header that is too long, a body that is no chunk."""
+    caplog.set_level("DEBUG")
+    port = int(server.url.rpartition(":")[2])
+    start = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n"
+    for rest in (
+        b"Authorization: sentinel" + b"x" * 100_000 + b"\r\n\r\n",
+        b"Transfer-Encoding: chunked\r\n\r\nsentinel\r\n",
+    ):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(start + rest)
+        assert b" 400 " in await reader.readline()
+        writer.close()
+    assert "sentinel" not in caplog.text
+
+
+async def test_a_client_that_does_not_read_is_let_go() -> None:
+    """It must not hold a slot of an engine for ever."""
+    settings = replace(BASE, timeouts=Timeouts(write_s=0.2))
+    big = [head(), *[chunk(delta("x" * 2**20)) for _ in range(64)], END]
+    async with (
+        scripted(big) as upstream,
+        proxy_before([upstream.url], settings=settings) as server,
+    ):
+        port = int(server.url.rpartition(":")[2])
+        _, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
+        body = json.dumps({**CHAT, "stream": True}).encode()
+        writer.write(
+            b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s"
+            % (len(body), body)
+        )
+        await until(lambda: server.proxy.pool["b0"].in_flight == 1)
+        await until(lambda: server.proxy.pool["b0"].in_flight == 0)
+        assert server.proxy.report.as_dict()["total"]["outcomes"] == {"client_gone": 1}
+        writer.close()
 
 
 async def test_an_unknown_model_is_404(

@@ -244,6 +244,11 @@ async def test_chat_tokens_are_asked_in_each_engines_own_way() -> None:
             PromptReport(prompt_tokens=9),
         ),
         (
+            Usage(prompt_tokens=9, prompt_tokens_details=PromptTokensDetails(cached_tokens=-1)),
+            None,
+            PromptReport(prompt_tokens=9),
+        ),
+        (
             Usage(9, 4, PromptTokensDetails(cached_tokens=0)),
             None,
             PromptReport(prompt_tokens=9, cached_tokens=0, completion_tokens=4),

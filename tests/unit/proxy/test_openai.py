@@ -86,6 +86,13 @@ def test_deep_nesting_is_refused_before_it_is_parsed(raw: bytes) -> None:
         parse(ChatBody, raw, 64)
 
 
+def test_an_unterminated_string_is_scanned_once() -> None:
+    """From each of its quotes it would take minutes."""
+    raw = b'{"a":[' + b"{}," * 70 + b'"' + b'\\"' * 1_000_000
+
+    assert not depth_exceeds(raw, 64)
+
+
 @given(
     st.recursive(
         st.one_of(st.integers(), st.text(alphabet='[]{}"\\a')),

@@ -42,6 +42,14 @@ def test_an_event_over_the_limit_is_refused() -> None:
         splitter.feed(b"data: 0123456789")
 
 
+def test_an_event_of_megabytes_in_small_reads_is_joined_once() -> None:
+    """Not at each read: that is quadratic."""
+    event = b"data: " + b"x" * 6_000_000 + b"\n\n"
+    pieces = [event[start : start + 200] for start in range(0, len(event), 200)]
+
+    assert split(*pieces) == [event]
+
+
 @pytest.mark.parametrize(
     ("event", "data"),
     [
