@@ -165,7 +165,14 @@ class ClientStream:
         await self._guarded(self.response.prepare(self._request))
 
     async def write(self, data: bytes) -> None:
-        await self._guarded(self.response.write(data))
+        transport = self._request.transport
+        if transport is None:
+            raise ClientGone
+        writing = self.response.write(data)
+        if transport.get_write_buffer_size() + len(data) < NEVER_WAITS:
+            await _mapped(writing)
+        else:
+            await self._guarded(writing)
 
     async def end(self) -> None:
         await self._guarded(self.response.write_eof())
@@ -177,14 +184,24 @@ class ClientStream:
     async def _guarded(self, operation: Awaitable[object]) -> None:
         try:
             async with asyncio.timeout(self._write_s):
-                await operation
+                await _mapped(operation)
         except TimeoutError as error:
             if self._request.transport is not None:
                 self._request.transport.abort()  # what it does not read cannot be flushed
             raise ClientGone from error
-        except (ConnectionError, RuntimeError) as error:
-            # aiohttp raises ClientConnectionResetError, and RuntimeError once the writer is closed.
-            raise ClientGone from error
+
+
+async def _mapped(operation: Awaitable[object]) -> None:
+    try:
+        await operation
+    except (ConnectionError, RuntimeError) as error:
+        # aiohttp raises ClientConnectionResetError, and RuntimeError once the writer is closed.
+        raise ClientGone from error
+
+
+NEVER_WAITS = 32 * 1024
+"""Bytes that a transport takes without making the writer wait (asyncio's mark is 64 KiB): no timer
+is needed then, and one for each token would cost more than the rest of the writing."""
 
 
 STARTED = web.RequestKey("started", bool)
