@@ -6,7 +6,7 @@ Knows nothing of prompts, caches or connections; it is given their numbers.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from xxhash import xxh3_64_intdigest
@@ -55,10 +55,12 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestShape:
-    """`affinity` is the same for prompts that begin alike (`Prefix.affinity`)."""
+    """`affinity` is the same for prompts that begin alike (`Prefix.affinity`); `held_tokens` is the
+    most of it that any candidate holds, filled in by `choose`."""
 
     prompt_tokens: int
     affinity: int
+    held_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +104,7 @@ def choose(
     """
     if not candidates:
         raise ValueError("no candidates")
+    prompt = among(prompt, candidates)
     if len(candidates) == 1:
         chosen, reason = candidates[0], Reason.ONLY_ONE
     elif policy is Policy.ROUND_ROBIN:
@@ -117,20 +120,28 @@ def choose(
         backend=chosen.name,
         reason=reason,
         expected_cached_tokens=chosen.cached_tokens,
-        available_cached_tokens=max([candidate.cached_tokens for candidate in candidates]),
+        available_cached_tokens=prompt.held_tokens,
         score_s=score_s(chosen, prompt, weights),
     )
 
 
+def among(prompt: RequestShape, candidates: Sequence[Candidate]) -> RequestShape:
+    """The prompt, with the most of it that any of these holds."""
+    held = max([candidate.cached_tokens for candidate in candidates])
+    return replace(prompt, held_tokens=held)
+
+
 def work_tokens(candidate: Candidate, prompt: RequestShape, weights: Weights) -> float:
-    """What this request itself costs there: its uncached tokens, and the price of what those evict.
+    """What this request itself costs there: its uncached tokens, and the price of their room.
 
     Where the cache is full, computing u tokens evicts about u tokens, so this is (1 + price) x u.
-    Charging what would really be evicted, and never more than is computed, is the same there, and
-    lets a cache that still has room attract new prefixes.
+    Where it is not, tokens that no candidate holds have their room for free, so that it attracts
+    new prefixes; tokens that another one holds pay all the same: a second copy of them takes the
+    room that the next prefix will need.
     """
     uncached = max(prompt.prompt_tokens - candidate.cached_tokens, 0)
-    return uncached + weights.eviction_price * min(uncached, candidate.evicted_tokens)
+    copied = prompt.held_tokens - candidate.cached_tokens
+    return uncached + weights.eviction_price * min(uncached, max(candidate.evicted_tokens, copied))
 
 
 def score_s(candidate: Candidate, prompt: RequestShape, weights: Weights) -> float:

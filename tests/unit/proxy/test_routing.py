@@ -116,6 +116,18 @@ def test_room_attracts_a_cold_prefix() -> None:
     assert (decision.backend, decision.reason) == ("roomy", Reason.LOAD)
 
 
+def test_a_copy_pays_for_its_room_even_where_there_is_some() -> None:
+    """A free slot attracts a new prefix, not a second copy of one that is held elsewhere, unless
+    the queue there is longer than computing it twice."""
+    warm = backend("warm", cached=1900, queued=2500)
+    free = backend("free")
+
+    assert by_prefix(prompt(2000), warm, free).backend == "warm"
+    busy = backend("warm", cached=1900, queued=4500)
+    assert by_prefix(prompt(2000), busy, free).backend == "free"
+    assert by_prefix(prompt(2000), backend("a", queued=500), free).backend == "free"
+
+
 def test_price_keeps_a_prefix_where_it_is() -> None:
     """The greedy choice (price 0) copies the prefix as soon as that is faster for this request;
     with the price of what the copy evicts, it waits a little for the backend that has it."""
