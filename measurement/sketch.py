@@ -16,7 +16,6 @@ class Sketch:
         self._log_gamma = math.log(self._gamma)
         self._buckets: dict[int, int] = {}
         self.count = 0
-        self.sum = 0.0
 
     FLOOR = 1e-7  # a tenth of a microsecond: below every clock's resolution here
 
@@ -24,7 +23,6 @@ class Sketch:
         bucket = math.ceil(math.log(max(value, self.FLOOR)) / self._log_gamma)
         self._buckets[bucket] = self._buckets.get(bucket, 0) + 1
         self.count += 1
-        self.sum += value
 
     def quantile(self, q: float) -> float | None:
         """The value at rank q (0..1), None while the series is empty."""

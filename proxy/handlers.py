@@ -54,7 +54,10 @@ def data_app(proxy: Proxy) -> web.Application:
             handler = _passed(proxy, route.path)
         else:
             handler = _refused if route.passage is Passage.REFUSED else handlers[route.path]
-        app.router.add_route(route.method, route.path, handler)
+        if route.method == "GET":
+            app.router.add_get(route.path, handler)  # HEAD too: load balancers ask so
+        else:
+            app.router.add_route(route.method, route.path, handler)
     return app
 
 

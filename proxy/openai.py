@@ -95,10 +95,6 @@ class Request:
     body: Body
     raw: bytes
 
-    @property
-    def wants_stream(self) -> bool:
-        return bool(self.body.stream)
-
 
 # Strings are skipped whole, so that only structural brackets are seen.
 # The closing quote is optional: an unterminated one must not be scanned again from each quote.

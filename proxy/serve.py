@@ -156,8 +156,9 @@ def _when_stdin_ends(then: Callable[[], object]) -> None:
 
     def wait() -> None:
         # Not sys.stdin: a thread inside its lock would break the interpreter's shutdown.
-        while os.read(0, 4096):
-            pass
+        with suppress(OSError):  # it was closed from the start
+            while os.read(0, 4096):
+                pass
         then()
 
     threading.Thread(target=wait, name="stdin watch", daemon=True).start()

@@ -346,8 +346,9 @@ async def test_ready_and_health_tell_different_things(upstream: ScriptedUpstream
     for url in ("http://127.0.0.1:9", upstream.url):
         async with proxy_before([url]) as server, aiohttp.ClientSession(server.url) as http:
             for path in ("/health", "/ready"):
-                async with http.get(path) as answer:
+                async with http.get(path) as answer, http.head(path) as head_only:
                     statuses[url, path] = answer.status
+                    assert head_only.status == answer.status
     assert list(statuses.values()) == [200, 503, 200, 200]
 
 
