@@ -117,9 +117,10 @@ def round_up(value: int, step: int) -> int:
 def heading(options: DemoOptions, arms: Sequence[Arm]) -> str:
     arm = arms[0]
     order = ", ".join(f"{arm.policy} ({arm.cache})" for arm in arms)
+    roomy = f" (roomy: {arms[-1].slots})" if options.roomy else ""
     return (
         f"{MODEL_NAME} on {arm.backends} llama.cpp backends of 1 thread, "
-        f"{arm.slots} slots of {arm.context_per_slot:,} tokens each (roomy: {options.tenants}).\n"
+        f"{arm.slots} slots of {arm.context_per_slot:,} tokens each{roomy}.\n"
         f"{options.requests} requests per arm from {options.tenants} tenants with system prompts "
         f"of about {options.prefix_tokens} tokens, conversations of {TURNS} turns, at most "
         f"{MAX_TOKENS} tokens of answer; clients in a closed loop: {options.clients}, one request "
