@@ -145,7 +145,9 @@ class Pipeline:
         decision = self._decide(candidates, encoded, record)
         record.chosen = record.chosen or self._clock()
         backend = self._pool[decision.backend]
-        record.backend, record.mode, record.reason = backend.name, backend.mode, decision.reason
+        # A prompt without exact ids (an image, say) is routed by its bytes, whatever the backend.
+        record.mode = Mode.APPROXIMATE if encoded.tokens is None else backend.mode
+        record.backend, record.reason = backend.name, decision.reason
         record.available_tokens = decision.available_cached_tokens
         record.expected_tokens = decision.expected_cached_tokens
         uncached = encoded.prefix(Mode.FEEDBACK).length - decision.expected_cached_tokens

@@ -93,6 +93,23 @@ async def test_chat_without_streaming(api: AsyncOpenAI) -> None:
     assert "mode=feedback" in raw.headers["X-Prefold-Decision"]
 
 
+async def test_a_prompt_without_exact_ids_does_not_claim_them(server: Running) -> None:
+    """The backend's tokens are exact, this request's are not: its decision says so."""
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    modes = []
+    async with aiohttp.ClientSession(server.url) as http:
+        for content in ("hello", [image]):
+            chat = {
+                "model": "smollm2",
+                "max_tokens": 1,
+                "messages": [{"role": "user", "content": content}],
+            }
+            async with http.post("/v1/chat/completions", json=chat) as answer:
+                modes.append(answer.headers["X-Prefold-Decision"].partition("mode=")[2])
+    assert modes[0].startswith("feedback;")
+    assert modes[1].startswith("approximate;")
+
+
 async def test_several_choices(api: AsyncOpenAI) -> None:
     """n=2 is within llama.cpp's two slots; streamed, both choices come to their ends."""
     question: list[ChatCompletionMessageParam] = [{"role": "user", "content": "Say hello."}]
