@@ -37,9 +37,19 @@ class Server:
     admin_port: Port = 8001
     max_body_mib: Positive = 32.0
     max_json_depth: Count = 64
+    max_messages: Count = 10_000
+    max_n: Count = 128
+    max_header_kib: Count = 64
+    lame_duck_s: NotNegative = 5.0
     drain_s: NotNegative = 30.0
     decision_header: bool = True
+    normalise_errors: bool = True
     log_requests: bool = True
+    tls_certificate: str = ""
+    tls_key: str = ""
+    admin_key: str = ""
+    admin_key_file: str = ""
+    cors_origins: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +58,19 @@ class Timeouts:
     first_byte_s: Positive = 600.0
     idle_s: Positive = 120.0
     write_s: Positive = 60.0
+    queue_s: NotNegative = 10.0
+    total_s: NotNegative = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    queue: Annotated[int, msgspec.Meta(ge=0)] = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retry:
+    budget: NotNegative = 0.1
+    after_first_byte_timeout: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +83,9 @@ class Routing:
     noise_work: NotNegative = 0.05
     initial_prefill_tokens_per_s: Positive = 5000.0
     tenant_header: str = ""
+    pinned_backend: str = ""
     secret: str = ""
+    secret_file: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +107,7 @@ class Health:
     failures_to_eject: Count = 3
     eject_s: Positive = 5.0
     eject_max_s: Positive = 60.0
+    slow_start_s: NotNegative = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +116,20 @@ class Backend:
     name: str = ""
     engine: Literal["auto", "llama.cpp", "vllm", "openai"] = "auto"
     api_key: str = ""
+    api_key_file: str = ""
+    pass_client_key: bool = False
+    ca_file: str = ""
+    max_in_flight: Count = 512
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """An API key of clients. `sha256` is the hex digest of the key: the key itself is not kept."""
+
+    tenant: str
+    sha256: str
+    requests_per_minute: NotNegative = 0.0
+    parallel: Annotated[int, msgspec.Meta(ge=0)] = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,11 +143,14 @@ class Model:
 class Settings:
     server: Server = Server()
     timeouts: Timeouts = Timeouts()
+    limits: Limits = Limits()
+    retry: Retry = Retry()
     routing: Routing = Routing()
     index: Index = Index()
     tokens: Tokens = Tokens()
     health: Health = Health()
     backends: tuple[Backend, ...] = ()
+    keys: tuple[Key, ...] = ()
     models: dict[str, Model] = field(default_factory=dict)
 
 
@@ -158,7 +201,7 @@ def _merge_environment(data: dict[str, Any], env: Mapping[str, str]) -> None:
         # for a Service of this name.
         if not key.startswith(ENV_PREFIX) or not name:
             continue
-        if table in ("backends", "models"):
+        if table in ("backends", "models", "keys"):
             raise SettingsError(f"environment variable {key}: {table} are set in the file only")
         plain = _hints(table).get(name) is str
         _table(data, table)[name] = env[key] if plain else _toml_value(env[key])
@@ -199,8 +242,11 @@ def _reject_unknown_keys(value: Any, kind: type, where: str) -> None:
 
 def _reject_in_collections(data: dict[str, Any]) -> None:
     backends, models = data.get("backends", []), data.get("models", {})
+    keys = data.get("keys", [])
     for number, backend in enumerate(backends if isinstance(backends, list) else []):
         _reject_unknown_keys(backend, Backend, f"backends[{number}].")
+    for number, key in enumerate(keys if isinstance(keys, list) else []):
+        _reject_unknown_keys(key, Key, f"keys[{number}].")
     for name, model in models.items() if isinstance(models, dict) else ():
         _reject_unknown_keys(model, Model, f'models."{name}".')
 

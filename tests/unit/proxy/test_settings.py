@@ -1,6 +1,7 @@
 """Settings from file, environment and flags."""
 
 import dataclasses
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 
 from prefold.proxy.errors import SettingsError
-from prefold.proxy.settings import Backend, Model, Settings, load
+from prefold.proxy.settings import Backend, Key, Model, Settings, load
 
 EXAMPLE = Path(__file__).parents[3] / "prefold.example.toml"
 
@@ -107,14 +108,18 @@ def test_text_settings_stay_text(tmp_path: Path) -> None:
     assert settings(tmp_path, "", PREFOLD_ROUTING__SECRET="12345").routing.secret == "12345"
 
 
-def test_the_example_file_is_the_defaults_and_holds_every_setting() -> None:
-    """prefold.example.toml shows each key once, at its default (examples of lists aside)."""
-    made = load(EXAMPLE, env={})
-    assert dataclasses.replace(made, backends=(), models={}) == Settings()
+def test_the_example_file_is_the_defaults_and_holds_every_setting(tmp_path: Path) -> None:
+    """prefold.example.toml shows each key once, at its default (examples of lists aside). Keys
+    stand there as comments: a copied file must not lock its user out."""
+    assert load(EXAMPLE, env={}).keys == ()
+    text = re.sub(r"^#(?=[\w\[])", "", EXAMPLE.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    made = settings(tmp_path, text)
+    assert dataclasses.replace(made, backends=(), keys=(), models={}) == Settings()
     assert made.backends
+    assert made.keys
     assert made.models
 
-    shown = tomllib.loads(EXAMPLE.read_text(encoding="utf-8"))
+    shown = tomllib.loads(text)
     assert _keys(shown, made) == _keys(dataclasses.asdict(Settings()), made)
 
 
@@ -130,13 +135,16 @@ def _keys(data: dict[str, Any], example: Settings) -> set[str]:
     tables = {
         f"{table}.{key}"
         for table, values in data.items()
-        if table not in ("backends", "models")
+        if table not in ("backends", "keys", "models")
         for key in values
     }
     backend = {field.name for field in dataclasses.fields(Backend)}
     model = {field.name for field in dataclasses.fields(Model)}
+    key = {field.name for field in dataclasses.fields(Key)}
     for one in data.get("backends", ()):
         assert set(one) == backend
+    for one in data.get("keys", ()):
+        assert set(one) == key
     for one in data.get("models", {}).values():
         assert set(one) == model
     return tables
