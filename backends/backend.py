@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from ssl import SSLContext
 
 from prefold.backends.engine import Engine, EngineFacts
 from prefold.backends.health import Health, HealthRules, Outcome
@@ -51,11 +52,17 @@ class Backend:
         headers: dict[str, str],
         engine: Engine | None,
         rules: HealthRules,
+        ssl: SSLContext | None = None,
+        pass_client_key: bool = False,
+        max_in_flight: int = 512,
     ) -> None:
         self.name = name
         self.url = url
         self.headers = headers
         self.engine = engine
+        self.ssl = ssl
+        self.pass_client_key = pass_client_key
+        self.max_in_flight = max_in_flight
         self.health = Health(rules)
         self.facts: EngineFacts | None = None
         self.mode = Mode.APPROXIMATE

@@ -126,6 +126,8 @@ class Engine(Protocol):
     name: str
     needs_include_usage: bool
     """True if a stream reports usage only when `stream_options.include_usage` asks for it."""
+    knows_cache_salt: bool
+    """True if a request's `cache_salt` keeps its KV cache blocks apart from those of others."""
 
     async def probe(self, endpoint: Endpoint) -> EngineFacts | None:
         """Facts if the engine is ready to serve, None if it is not (yet); raises BackendError."""

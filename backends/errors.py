@@ -33,3 +33,11 @@ class UpstreamTimeout(BackendError):
 
 class UpstreamDisconnected(BackendError):
     pass
+
+
+class QueueFull(BackendError):
+    pass
+
+
+class QueueTimeout(BackendError):
+    pass

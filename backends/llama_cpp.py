@@ -27,6 +27,7 @@ class LlamaCpp:
     name = "llama.cpp"
     # `timings` come in the finish chunk of every stream, unasked.
     needs_include_usage = False
+    knows_cache_salt = False
 
     async def probe(self, endpoint: Endpoint) -> EngineFacts | None:
         # /v1/models answers while the model still loads; /health does not (503).

@@ -19,6 +19,7 @@ from prefold.backends.engine import (
 class OpenAICompatible:
     name = "openai"
     needs_include_usage = True
+    knows_cache_salt = False
 
     async def probe(self, endpoint: Endpoint) -> EngineFacts | None:
         listed = await listed_models(endpoint)

@@ -34,6 +34,7 @@ CACHE_CONFIG = "vllm:cache_config_info"
 class Vllm:
     name = "vllm"
     needs_include_usage = True
+    knows_cache_salt = True
 
     async def probe(self, endpoint: Endpoint) -> EngineFacts | None:
         status, _ = await endpoint.get("/health")

@@ -16,6 +16,7 @@ class RequestOutcome(StrEnum):
     UPSTREAM_ERROR = "upstream_error"  # the engine answered with an error status or error event
     UPSTREAM_FAILED = "upstream_failed"  # no answer, or one that was cut
     CLIENT_GONE = "client_gone"
+    CUT_OFF = "cut_off"  # by us: the process ended
 
 
 @dataclass(slots=True, kw_only=True)

@@ -6,10 +6,12 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from hashlib import blake2b
 
+from prefold.backends.admission import Admission
 from prefold.backends.backend import Backend
 from prefold.backends.client import Client, Limits
 from prefold.backends.detect import ENGINES
@@ -20,12 +22,21 @@ from prefold.measurement.prometheus import BackendGauges, Metrics
 from prefold.measurement.record import RequestRecord
 from prefold.measurement.report import Report
 from prefold.prefix_index.index import PrefixIndex
+from prefold.proxy.attempts import AttemptRules, Attempts
 from prefold.proxy.catalog import ModelCatalog, ModelSource
 from prefold.proxy.fleet import Fleet
-from prefold.proxy.passthrough import Passthrough
+from prefold.proxy.lifecycle import Lifecycle
+from prefold.proxy.openai import Bounds
+from prefold.proxy.pins import Pins
 from prefold.proxy.pipeline import Pipeline, PipelineOptions
+from prefold.proxy.preparing import Preparing, PreparingOptions
+from prefold.proxy.retries import RetryBudget, Suspects
 from prefold.proxy.routing import Policy, Weights
+from prefold.proxy.selection import Selector
 from prefold.proxy.settings import Settings
+
+Load = Callable[[], Settings]
+"""Reads the settings again; raises SettingsError."""
 
 log = logging.getLogger(__name__)
 request_log = logging.getLogger("prefold.requests")
@@ -41,7 +52,7 @@ class Proxy:
     catalog: ModelCatalog
     monitor: Monitor
     pipeline: Pipeline
-    passthrough: Passthrough
+    lifecycle: Lifecycle
     metrics: Metrics
     report: Report
 
@@ -49,9 +60,11 @@ class Proxy:
 @asynccontextmanager
 async def build(settings: Settings) -> AsyncIterator[Proxy]:
     """All parts, unstarted: nothing is probed until `watching` runs."""
+    clock = time.perf_counter
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(Client(_limits(settings)))
         pool = BackendPool(_backends(settings), settings.routing.initial_prefill_tokens_per_s)
+        admission = Admission(pool, clock)
         index = PrefixIndex()
         catalog = _catalog(settings)
         stack.callback(catalog.close)
@@ -77,22 +90,47 @@ async def build(settings: Settings) -> AsyncIterator[Proxy]:
             timeout_s=settings.health.timeout_s,
             on_ready=fleet.ready,
         )
-        pipeline = Pipeline(
-            client=client,
+        pins, isolate = Pins(), bool(settings.keys)
+        secret = _secret(settings)
+        selector = Selector(
             pool=pool,
             index=index,
-            catalog=catalog,
-            options=_options(settings),
-            observe=observe,
-            clock=time.perf_counter,
+            policy=Policy(settings.routing.policy),
+            weights=_weights(settings),
+            clock=clock,
         )
-        passthrough = Passthrough(
+        attempts = Attempts(
             client=client,
             pool=pool,
-            catalog=catalog,
+            admission=admission,
+            selector=selector,
+            index=index,
+            budget=RetryBudget(settings.retry.budget, clock()),
+            suspects=Suspects(lambda body: blake2b(body, key=secret[:64]).digest()),
+            rules=AttemptRules(
+                after_first_byte_timeout=settings.retry.after_first_byte_timeout,
+                normalise_errors=settings.server.normalise_errors,
+            ),
+            clock=clock,
+        )
+        pipeline = Pipeline(
+            preparing=Preparing(
+                pool=pool,
+                catalog=catalog,
+                pins=pins,
+                options=_preparing(settings, secret, isolate=isolate),
+                clock=clock,
+            ),
+            attempts=attempts,
+            pins=pins,
+            options=PipelineOptions(
+                # What others sent before is not for a tenant to know.
+                decision_header=settings.server.decision_header and not isolate,
+                write_s=settings.timeouts.write_s,
+                total_s=settings.timeouts.total_s,
+            ),
             observe=observe,
-            clock=time.perf_counter,
-            write_s=settings.timeouts.write_s,
+            clock=clock,
         )
         yield Proxy(
             settings=settings,
@@ -101,7 +139,7 @@ async def build(settings: Settings) -> AsyncIterator[Proxy]:
             catalog=catalog,
             monitor=monitor,
             pipeline=pipeline,
-            passthrough=passthrough,
+            lifecycle=Lifecycle(),
             metrics=metrics,
             report=report,
         )
@@ -164,6 +202,8 @@ def _backends(settings: Settings) -> list[Backend]:
             headers={"Authorization": f"Bearer {backend.api_key}"} if backend.api_key else {},
             engine=ENGINES.get(backend.engine),
             rules=rules,
+            pass_client_key=backend.pass_client_key,
+            max_in_flight=backend.max_in_flight,
         )
         for backend in settings.backends
     ]
@@ -181,24 +221,33 @@ def _catalog(settings: Settings) -> ModelCatalog:
     )
 
 
-def _options(settings: Settings) -> PipelineOptions:
+def _secret(settings: Settings) -> bytes:
+    """Without a configured one each process has its own: nothing in the index leaves it."""
+    return settings.routing.secret.encode() or secrets.token_bytes(32)
+
+
+def _weights(settings: Settings) -> Weights:
     routing = settings.routing
-    # Without a configured secret each process has its own: nothing leaves it, so none must agree.
-    secret = routing.secret.encode() or secrets.token_bytes(32)
-    return PipelineOptions(
-        policy=Policy(routing.policy),
-        weights=Weights(
-            eviction_price=routing.eviction_price,
-            decode_penalty_s=routing.decode_penalty_s,
-            noise_relative=routing.noise_relative,
-            noise_s=routing.noise_s,
-            noise_work=routing.noise_work,
-        ),
+    return Weights(
+        eviction_price=routing.eviction_price,
+        decode_penalty_s=routing.decode_penalty_s,
+        noise_relative=routing.noise_relative,
+        noise_s=routing.noise_s,
+        noise_work=routing.noise_work,
+    )
+
+
+def _preparing(settings: Settings, secret: bytes, *, isolate: bool) -> PreparingOptions:
+    server = settings.server
+    return PreparingOptions(
         secret=secret,
-        tenant_header=routing.tenant_header,
-        max_json_depth=settings.server.max_json_depth,
-        decision_header=settings.server.decision_header,
-        write_s=settings.timeouts.write_s,
+        isolate=isolate,
+        tenant_header=settings.routing.tenant_header,
+        pinned_backend=settings.routing.pinned_backend,
+        bounds=Bounds(
+            max_depth=server.max_json_depth, max_messages=server.max_messages, max_n=server.max_n
+        ),
+        max_upload_bytes=int(server.max_upload_mib * 2**20),
     )
 
 

@@ -10,8 +10,11 @@
         UnknownPath           404   invalid_request_error, unknown_url
         MethodNotAllowed      405   invalid_request_error
         TooLarge              413   invalid_request_error, request_too_large
+        HeaderTooLong         431   invalid_request_error, header_too_long
         NotSupported          501   invalid_request_error, not_supported
+        ResponseNotFound      404   invalid_request_error, previous_response_not_found
         NoBackendAvailable    503   server_error, with Retry-After
+        Overloaded            503   server_error, with Retry-After
         UpstreamFailed        502   server_error
         UpstreamTimedOut      504   server_error
 
@@ -19,8 +22,6 @@ An engine's own 4xx or 5xx is no exception here: its answer passes through uncha
 """
 
 from __future__ import annotations
-
-from typing import ClassVar
 
 import msgspec
 
@@ -44,8 +45,8 @@ class NotEncodable(PrefoldError):
 class ApiError(PrefoldError):
     """An error the client is told about, in OpenAI's form."""
 
-    status: ClassVar[int] = 500
-    kind: ClassVar[str] = "server_error"
+    status: int = 500
+    kind: str = "server_error"
     code: str | None = None
 
     def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
@@ -102,6 +103,12 @@ class TooLarge(ApiError):
     code = "request_too_large"
 
 
+class HeaderTooLong(ApiError):
+    status = 431
+    kind = "invalid_request_error"
+    code = "header_too_long"
+
+
 class NotSupported(ApiError):
     status = 501
     kind = "invalid_request_error"
@@ -116,6 +123,18 @@ class NoBackendAvailable(ApiError):
     def headers(self) -> dict[str, str]:
         # Both official clients wait this long before they try again.
         return {"Retry-After": "2"}
+
+
+class Overloaded(NoBackendAvailable):
+    code = "overloaded"
+
+
+class ResponseNotFound(ApiError):
+    """The backend that made it is not known, or is gone: no other one could answer."""
+
+    status = 404
+    kind = "invalid_request_error"
+    code = "previous_response_not_found"
 
 
 class UpstreamFailed(ApiError):

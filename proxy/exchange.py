@@ -3,14 +3,11 @@ so that whatever ends the attempt ends all three, once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
-
-import msgspec
+from collections.abc import AsyncIterator, Callable, Mapping
 
 from prefold.backends.backend import Backend, Lease
 from prefold.backends.client import Client, Upstream
-from prefold.backends.engine import PromptReport, Timings, Usage
+from prefold.backends.engine import PromptReport
 from prefold.backends.errors import (
     BackendError,
     ConnectRefused,
@@ -20,47 +17,59 @@ from prefold.backends.errors import (
 from prefold.backends.health import Outcome
 from prefold.prefix_index.index import PrefixIndex
 from prefold.prefix_index.prefix import Prefix
-from prefold.proxy.relay import EventStream
-from prefold.proxy.stream_meter import Ending, StreamMeter
+from prefold.proxy.event_stream import EventStream
+from prefold.proxy.meter import Ending, Meter, status_of_error
+from prefold.proxy.protocol import Protocol, Whole, normalised
 
 BACKPRESSURE = frozenset((429, 503))
 MAX_WHOLE_BODY = 64 * 1024 * 1024
-
-
-class WholeBody(msgspec.Struct):
-    """What is read of a response that is not streamed."""
-
-    usage: Usage | None = None
-    timings: Timings | None = None
-    error: Any = None
+MAX_ERROR_BODY = 1024 * 1024
 
 
 class Exchange:
-    """Mutable. `send` once, then `first` and `stream`; `close` in every case (it is idempotent)."""
+    """Mutable. `send` once, then `first` and `rest`; `close` in every case (it is idempotent)."""
 
     def __init__(
         self,
         backend: Backend,
-        index: PrefixIndex,
-        prefix: Prefix,
-        uncached_tokens: int,
+        protocol: Protocol,
         clock: Callable[[], float],
+        *,
+        index: PrefixIndex | None = None,
+        prefix: Prefix | None = None,
+        uncached_tokens: int = 0,
+        normalise: bool = True,
     ) -> None:
-        """Counts as load from here on: a burst must see itself."""
+        """Counts as load from here on: a burst must see itself. Without a prefix, the index is not
+        told. `normalise`: an error in a 200, or in a shape of its own, is told as an error is."""
         self.backend = backend
-        self.meter = StreamMeter()
-        self.stream: EventStream | None = None
-        """The rest of an event stream; None if the answer is a whole body, which is `first`."""
+        self.protocol = protocol
+        self.meter: Meter | None = None
+        """Of an event stream that is understood."""
         self.first = b""
+        """A whole answer, or the first bytes of one that goes on with `rest`."""
+        self.rest: AsyncIterator[bytes] | None = None
+        """Whole events if there is a meter. Raises BackendError on a body that is cut, goes silent,
+        or holds an error in a form that clients overlook."""
+        self.whole = Whole()
         self.first_in_line = backend.queued_tokens == 0
         """No uncached tokens of ours were queued ahead, so its TTFT is its own prefill's time."""
+        self.status = 0
+        """What the client is to be told."""
+        self.rewritten = False
+        """`first` is an error in our words."""
+        self._normalise = normalise
         self._upstream: Upstream | None = None
         self._outcome = Outcome.NEUTRAL
         self._computed = False
-        self._index = index
         self._clock = clock
+        self._index = index
         now = clock()
-        self._placement = index.begin(backend.name, prefix, now)
+        self._placement = (
+            index.begin(backend.name, prefix, now)
+            if index is not None and prefix is not None
+            else None
+        )
         self._lease = Lease(backend, uncached_tokens, now)
 
     @property
@@ -73,37 +82,63 @@ class Exchange:
     async def send(
         self,
         client: Client,
-        path: str,
+        method: str,
+        target: str,
         headers: Mapping[str, str],
-        body: bytes,
+        body: bytes | AsyncIterator[bytes],
         *,
-        strip_usage: bool,
+        strip_usage: bool = False,
     ) -> None:
-        """Returns when there is something of an answer: the first whole event of a stream, or a
-        whole body. Raises BackendError."""
+        """Returns when there is something of an answer: the first whole event of a stream, the
+        first bytes of a body that is not understood, or a whole body. Raises BackendError."""
         try:
-            self._upstream = await client.send(
-                "POST", self.backend.url + path, headers=headers, body=body
-            )
-            self._outcome = outcome_of_status(self._upstream.status)
-            if is_event_stream(self._upstream):
-                self.stream = EventStream(
-                    self._upstream.chunks(),
-                    self.meter,
-                    strip_usage=strip_usage,
-                    clock=self._clock,
-                    on_first_token=self._prefilled,
-                )
-                self.first = await self.stream.first()
-            else:
-                self.first = await read_whole(self._upstream)
-                if self._upstream.status == 200:
-                    if not self.first:
-                        raise UpstreamDisconnected("an empty answer")
-                    self._prefilled()
+            url = self.backend.url + target
+            self._upstream = await client.send(method, url, headers=headers, body=body)
+            self.status = self._upstream.status
+            self._outcome = outcome_of_status(self.status)
+            if 300 <= self._upstream.status < 400:
+                # Clients would follow it, and carry the prompt elsewhere.
+                raise UpstreamDisconnected("a redirect")
+            await self._begin(self._upstream, strip_usage)
         except BackendError as error:
             self.failed(error)
             raise
+
+    async def _begin(self, upstream: Upstream, strip_usage: bool) -> None:
+        ok = 200 <= upstream.status < 300
+        if ok and is_event_stream(upstream) and self.protocol.meter is not None:
+            self.meter = self.protocol.meter(strip_usage)
+            stream = EventStream(
+                upstream.chunks(), self.meter, clock=self._clock, on_first_token=self._prefilled
+            )
+            self.first = await stream.first()
+            self.rest = stream.batches
+        elif ok and self.protocol.meter is None:
+            self.rest = upstream.chunks()
+            self.first = await anext(self.rest, b"")
+        else:
+            self.first = await read_whole(upstream, MAX_WHOLE_BODY if ok else MAX_ERROR_BODY)
+            if ok and not self.first and upstream.status == 200:
+                raise UpstreamDisconnected("an empty answer")
+            self._judge_whole(ok)
+
+    def _judge_whole(self, ok: bool) -> None:
+        """An error is one under whatever status it comes: clients take a 200 for an answer."""
+        self.whole = self.protocol.read(self.first)
+        error = self.whole.error
+        if ok and error is None:
+            self._prefilled()
+            return
+        if ok:
+            named = status_of_error(error)
+            self._outcome = outcome_of_status(named)
+            if not self._normalise:
+                return
+            self.status = 502 if named == 500 else named
+        if self._normalise:
+            told = normalised(self.protocol, self.status, self.first)
+            if told is not None:
+                self.first, self.rewritten = told, True
 
     def failed(self, error: BackendError) -> None:
         self._outcome = outcome_of_error(self.backend, error)
@@ -115,13 +150,15 @@ class Exchange:
     def report(self) -> tuple[bool, PromptReport]:
         """Whether the engine answered the request (an error is no answer, whatever its status),
         and what it told of the prompt; call when the answer has been read to its end."""
-        if self.stream is None:
-            whole = _read(self.first)
-            answered = self.upstream.status < 400 and whole.error is None
-            usage, timings = whole.usage, whole.timings
+        meter = self.meter
+        if meter is not None:
+            answered = meter.ending is Ending.COMPLETE
+            usage, timings = meter.usage, meter.timings
+            if meter.error_status is not None:
+                self._outcome = outcome_of_status(meter.error_status)
         else:
-            answered = self.meter.ending is Ending.COMPLETE
-            usage, timings = self.meter.usage, self.meter.timings
+            answered = self.upstream.status < 400 and not self.whole.failed
+            usage, timings = self.whole.usage, self.whole.timings
         if answered:
             self._prefilled()
         engine = self.backend.engine
@@ -132,7 +169,7 @@ class Exchange:
             self._upstream.close()
         now = self._clock()
         self._lease.release(self._outcome, now)
-        if self._placement is not None:
+        if self._placement is not None and self._index is not None:
             placement, self._placement = self._placement, None
             self._index.finish(self.backend.name, placement, now, computed=self._computed)
 
@@ -154,22 +191,15 @@ def outcome_of_error(backend: Backend, error: BackendError) -> Outcome:
 
 def is_event_stream(upstream: Upstream) -> bool:
     kind = upstream.headers.get("Content-Type", "")
-    return upstream.status == 200 and kind.lower().startswith("text/event-stream")
+    return kind.lower().startswith("text/event-stream")
 
 
-async def read_whole(upstream: Upstream) -> bytes:
-    """Raises BackendError if the body is cut or larger than any answer of a model is."""
+async def read_whole(upstream: Upstream, limit: int) -> bytes:
+    """Raises BackendError if the body is cut or larger than `limit` bytes."""
     pieces, size = [], 0
     async for chunk in upstream.chunks():
         pieces.append(chunk)
         size += len(chunk)
-        if size > MAX_WHOLE_BODY:
-            raise UpstreamDisconnected(f"a body of more than {MAX_WHOLE_BODY} bytes")
+        if size > limit:
+            raise UpstreamDisconnected(f"a body of more than {limit} bytes")
     return b"".join(pieces)
-
-
-def _read(body: bytes) -> WholeBody:
-    try:
-        return msgspec.json.decode(body, type=WholeBody)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return WholeBody()

@@ -21,9 +21,11 @@ from prefold.proxy.errors import (
     TooLarge,
     UnknownPath,
 )
-from prefold.proxy.openai import ChatBody, CompletionBody
-from prefold.proxy.relay import STARTED, ClientGone, abort
-from prefold.proxy.routes import Passage
+from prefold.proxy.pipeline import Pipeline
+from prefold.proxy.protocol import protocol_of
+from prefold.proxy.relay import ClientGone, abort
+from prefold.proxy.request_keys import STARTED
+from prefold.proxy.routes import Passage, Route
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -37,28 +39,45 @@ class InternalError(ApiError):
 def data_app(proxy: Proxy) -> web.Application:
     """The data port: what OpenAI clients talk to."""
     app = web.Application(
-        middlewares=[_errors_as_objects],
+        middlewares=[errors_as_objects],
         client_max_size=int(proxy.settings.server.max_body_mib * 2**20),
     )
     own = OwnHandlers(proxy)
     handlers: dict[str, Handler] = {
-        "/v1/chat/completions": own.chat_completions,
-        "/v1/completions": own.completions,
         "/v1/models": own.models,
         "/v1/models/{model:.+}": own.model,
         "/health": own.health,
         "/ready": own.ready,
     }
     for route in routes.ROUTES:
-        if route.passage is Passage.LOAD:
-            handler = _passed(proxy, route.path)
-        else:
-            handler = _refused if route.passage is Passage.REFUSED else handlers[route.path]
-        if route.method == "GET":
+        handler = handlers.get(route.path) or _handler(proxy.pipeline, route)
+        if route.method == "GET" and route.passage is Passage.OWN:
             app.router.add_get(route.path, handler)  # HEAD too: load balancers ask so
         else:
             app.router.add_route(route.method, route.path, handler)
     return app
+
+
+def _handler(pipeline: Pipeline, route: Route) -> Handler:
+    async def by_prefix(request: web.Request) -> web.StreamResponse:
+        assert route.body is not None, "a path that is routed by prefix has a kind of body"
+        return await pipeline.by_prefix(request, route.body)
+
+    async def by_load(request: web.Request) -> web.StreamResponse:
+        return await pipeline.by_load(request, route.path)
+
+    async def by_id(request: web.Request) -> web.StreamResponse:
+        return await pipeline.by_id(request, route.path)
+
+    async def stateful(request: web.Request) -> web.StreamResponse:
+        return await pipeline.stateful(request, route.path.partition("{")[0])
+
+    return {
+        Passage.PREFIX: by_prefix,
+        Passage.LOAD: by_load,
+        Passage.PINNED: by_id,
+        Passage.STATEFUL: stateful,
+    }.get(route.passage, _refused)
 
 
 class OwnHandlers:
@@ -66,12 +85,6 @@ class OwnHandlers:
 
     def __init__(self, proxy: Proxy) -> None:
         self._proxy = proxy
-
-    async def chat_completions(self, request: web.Request) -> web.StreamResponse:
-        return await self._proxy.pipeline.run(request, ChatBody)
-
-    async def completions(self, request: web.Request) -> web.StreamResponse:
-        return await self._proxy.pipeline.run(request, CompletionBody)
 
     async def models(self, request: web.Request) -> web.Response:
         return _json({"object": "list", "data": list(self._cards().values())})
@@ -87,7 +100,9 @@ class OwnHandlers:
         return _json({"status": "ok"})
 
     async def ready(self, request: web.Request) -> web.Response:
-        """200 once a backend is ready: before that, traffic could not be served."""
+        """200 while a backend is ready, and until the process is told to end."""
+        if self._proxy.lifecycle.draining:
+            return _json({"status": "draining", "backends": []}, 503)
         pool = self._proxy.pool
         ready = [backend.name for backend in pool if backend.health.reachable]
         if not ready:
@@ -98,54 +113,38 @@ class OwnHandlers:
         return self._proxy.catalog.cards(self._proxy.pool.models())
 
 
-def admin_app(proxy: Proxy) -> web.Application:
-    """The admin port: figures for operators, never for clients."""
-
-    async def metrics(request: web.Request) -> web.Response:
-        return web.Response(
-            body=proxy.metrics.exposition(),
-            headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"},
-        )
-
-    async def report(request: web.Request) -> web.Response:
-        return _json({**proxy.report.as_dict(), "tokenizers": _tokenizers(proxy)})
-
-    app = web.Application(middlewares=[_errors_as_objects])
-    app.router.add_get("/metrics", metrics)
-    app.router.add_get("/report", report)
-    return app
-
-
 @web.middleware
-async def _errors_as_objects(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def errors_as_objects(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Errors before anything was sent become an answer; after that the connection is dropped."""
     try:
         return await handler(request)
     except ApiError as error:
-        return _error(error)
+        if STARTED in request:
+            abort(request)
+        return error_response(request, error)
     except ClientGone:
         return web.Response(status=499)  # nobody will read it
     except web.HTTPNotFound:
-        return _error(UnknownPath("Unknown request URL."))
+        return error_response(request, UnknownPath("Unknown request URL."))
     except web.HTTPMethodNotAllowed:
-        return _error(MethodNotAllowed("Not allowed with this method."))
+        return error_response(request, MethodNotAllowed("Not allowed with this method."))
     except web.HTTPRequestEntityTooLarge:
-        return _error(TooLarge("The request body is too large."))
+        return error_response(request, TooLarge("The request body is too large."))
     except web.HTTPException as error:
-        return _error(BadRequest(error.reason or "Bad request."))
+        return error_response(request, BadRequest(error.reason or "Bad request."))
     except Exception as error:  # noqa: BLE001 - the outermost boundary: no stack trace goes out
         # Places only: an exception's own text may quote what it could not handle.
         where = "".join(traceback.format_tb(error.__traceback__))
         log.error("unexpected %s\n%s", type(error).__name__, where)
         if STARTED in request:
             abort(request)
-        return _error(InternalError("Internal error."))
+        return error_response(request, InternalError("Internal error."))
 
 
-def _error(error: ApiError) -> web.Response:
+def error_response(request: web.Request, error: ApiError) -> web.Response:
     return web.Response(
         status=error.status,
-        body=error.body(),
+        body=protocol_of(request.path).wrong(error),
         headers={"Content-Type": "application/json", **error.headers},
     )
 
@@ -156,21 +155,6 @@ def _json(value: object, status: int = 200) -> web.Response:
         body=msgspec.json.encode(value),
         headers={"Content-Type": "application/json"},
     )
-
-
-def _tokenizers(proxy: Proxy) -> dict[str, dict[str, int]]:
-    return {
-        model: encoder.stats()
-        for model in proxy.pool.models()
-        if (encoder := proxy.catalog.encoder(model)) is not None
-    }
-
-
-def _passed(proxy: Proxy, path: str) -> Handler:
-    async def passed(request: web.Request) -> web.StreamResponse:
-        return await proxy.passthrough.run(request, path)
-
-    return passed
 
 
 async def _refused(request: web.Request) -> web.StreamResponse:

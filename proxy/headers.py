@@ -31,12 +31,19 @@ NOT_UPSTREAM = HOP_BY_HOP | {
     "expect",
     "forwarded",
 }
+# Of prefold's own clients: an engine that logs its headers would log them.
+KEYS = frozenset(("authorization", "x-api-key", "api-key"))
 NOT_DOWNSTREAM = HOP_BY_HOP | {"content-length", "set-cookie"}
 
 
-def upstream_headers(client: CIMultiDictProxy[str], backend: Mapping[str, str]) -> CIMultiDict[str]:
-    """The client's headers with the backend's own (its credentials) in place of the same names."""
+def upstream_headers(
+    client: CIMultiDictProxy[str], backend: Mapping[str, str], *, pass_keys: bool
+) -> CIMultiDict[str]:
+    """The client's headers with the backend's own (its credentials) in place of the same names, and
+    without the client's credentials unless `pass_keys`."""
     dropped = NOT_UPSTREAM | _named_by_connection(client)
+    if not pass_keys:
+        dropped |= KEYS
     kept = CIMultiDict(
         (name, value)
         for name, value in client.items()

@@ -7,11 +7,13 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, Generic, NoReturn, TypeVar
 
 import msgspec
 
 from prefold.proxy.errors import BadRequest
+from prefold.proxy.messages import MessagesBody
+from prefold.proxy.responses import ResponsesBody
 from prefold.proxy.splice import members, replace_member
 
 
@@ -41,6 +43,18 @@ class ChatBody(msgspec.Struct):
 
     path: ClassVar[str] = "/v1/chat/completions"
 
+    def as_chat(self) -> list[dict[str, Any]]:
+        return self.messages
+
+    def key_parts(self) -> list[Any]:
+        """What stands for the prompt where its tokens are not known, tools first as templates
+        put them."""
+        return [self.tools, self.messages]
+
+    @property
+    def sequences(self) -> Any:
+        return self.n
+
     @property
     def alters_prompt(self) -> bool:
         """Whether its prompt is made in a way of its own, by vLLM's extensions."""
@@ -67,9 +81,17 @@ class CompletionBody(msgspec.Struct):
     add_special_tokens: Any = None
     truncate_prompt_tokens: Any = None
     n: Any = None
+    best_of: Any = None
     cache_salt: str | None = None
 
     path: ClassVar[str] = "/v1/completions"
+
+    def key_parts(self) -> list[Any]:
+        return [self.prompt]
+
+    @property
+    def sequences(self) -> Any:
+        return max((n for n in (self.n, self.best_of) if isinstance(n, int)), default=None)
 
     @property
     def alters_prompt(self) -> bool:
@@ -85,37 +107,62 @@ class CompletionBody(msgspec.Struct):
         return self.n not in (None, 1) or (len(prompts) > 1 and not isinstance(prompts[0], int))
 
 
-Body = ChatBody | CompletionBody
+Body = ChatBody | CompletionBody | MessagesBody | ResponsesBody
+
+
+B = TypeVar("B", bound=Body)
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class Request(Generic[B]):
     """A parsed request and the bytes it came in, which are what is sent on."""
 
-    body: Body
+    body: B
     raw: bytes
 
 
+# The key, with any of its letters written as an escape.
+_MODEL_KEY = re.compile(
+    rb'"(?:m|\\u006[dD])(?:o|\\u006[fF])(?:d|\\u0064)(?:e|\\u0065)(?:l|\\u006[cC])"\s*:'
+)
 # Strings are skipped whole, so that only structural brackets are seen.
 # The closing quote is optional: an unterminated one must not be scanned again from each quote.
 _TOKENS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[{]|[\]}]', re.DOTALL)
 
 
-def parse(kind: type[ChatBody] | type[CompletionBody], raw: bytes, max_depth: int) -> Request:
-    """Raises BadRequest: not JSON, too deep, a member missing or of the wrong type."""
-    if depth_exceeds(raw, max_depth):
-        raise BadRequest(f"The request body is nested deeper than {max_depth} levels.")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What a request may ask for; beyond it, engines have been stalled or brought down."""
+
+    max_depth: int = 64
+    max_messages: int = 10_000
+    max_n: int = 128
+
+
+def parse(kind: type[B], raw: bytes, bounds: Bounds) -> Request[B]:
+    """Raises BadRequest: not JSON, too deep, too many, a member missing or of the wrong type."""
+    if depth_exceeds(raw, bounds.max_depth):
+        raise BadRequest(f"The request body is nested deeper than {bounds.max_depth} levels.")
     try:
-        body: Body = msgspec.json.decode(raw, type=kind)
+        body = msgspec.json.decode(raw, type=kind)
     except msgspec.ValidationError as error:
         raise _wrong_member(error) from None
     except (msgspec.DecodeError, UnicodeDecodeError):
         body = _parse_slowly(kind, raw)
     reject_repeated_model(raw)
+    _reject_too_many(body, bounds)
     return Request(body, raw)
 
 
-def _parse_slowly(kind: type[ChatBody] | type[CompletionBody], raw: bytes) -> Body:
+def _reject_too_many(body: Body, bounds: Bounds) -> None:
+    messages = None if isinstance(body, CompletionBody | ResponsesBody) else body.messages
+    if messages is not None and len(messages) > bounds.max_messages:
+        raise BadRequest(f"messages: at most {bounds.max_messages} are allowed.", param="messages")
+    if isinstance(body.sequences, int) and body.sequences > bounds.max_n:
+        raise BadRequest(f"n: at most {bounds.max_n} answers are allowed.", param="n")
+
+
+def _parse_slowly(kind: type[B], raw: bytes) -> B:
     """What msgspec refuses and engines accept: lone surrogates, numbers beyond float."""
     try:
         parsed = json.loads(raw.decode("utf-8"), parse_constant=_reject_constant)
@@ -135,7 +182,7 @@ def _reject_constant(name: str) -> NoReturn:
 
 def reject_repeated_model(raw: bytes) -> None:
     """Raises BadRequest if `model` stands there twice: the engine might read the other one."""
-    if raw.count(b'"model"') > 1:
+    if raw.count(b'"model"') > 1 or (b"\\u00" in raw and len(_MODEL_KEY.findall(raw)) > 1):
         with _malformed_as_bad_request():
             keys = [member.key for member in members(raw.decode("utf-8"))]
         if keys.count("model") > 1:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -13,11 +15,14 @@ from numpy.typing import NDArray
 from prefold.backends.backend import Mode
 from prefold.prefix_index.prefix import Prefix
 from prefold.proxy.errors import BadRequest, NotEncodable
+from prefold.proxy.messages import MessagesBody
 from prefold.proxy.openai import Body, ChatBody
+from prefold.proxy.responses import ResponsesBody
 from prefold.proxy.tokens.encoder import Encoder
 
 BYTES_PER_UNIT = 4  # about one token of English text
 MAX_APPROXIMATE_BYTES = 1 << 20
+MAX_MEDIA_CHARS = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +55,12 @@ async def encode(body: Body, encoder: Encoder | None, seed: int, modes: set[Mode
 
 
 async def _token_ids(body: Body, encoder: Encoder) -> NDArray[np.uint32] | None:
-    if body.alters_prompt:
-        return None
     try:
+        if isinstance(body, MessagesBody | ResponsesBody):
+            chat = body.as_chat()
+            return None if chat is None else await encoder.encode_chat(chat, None, {})
+        if body.alters_prompt:
+            return None
         if isinstance(body, ChatBody):
             return await encoder.encode_chat(
                 body.messages,
@@ -87,15 +95,35 @@ async def _first_of_list(
 
 
 def approximate_units(body: Body) -> NDArray[np.uint32]:
-    """The prompt's JSON, tools first as templates put them, four bytes to a unit."""
-    raw = (
-        _json(body.tools) + _json(body.messages)
-        if isinstance(body, ChatBody)
-        else _json(body.prompt)
-    )
+    """The prompt's JSON, tools first as templates put them, four bytes to a unit. Images and other
+    media stand there as digests, so that all of each counts, and none of them fills the key."""
+    raw = b"".join([_json(media_as_digests(part)) for part in body.key_parts()])
     # The last byte closes a list or a text that a longer prompt would go on with.
     units = min(len(raw) - 1, MAX_APPROXIMATE_BYTES) // BYTES_PER_UNIT
     return np.frombuffer(raw, dtype=np.uint32, count=units)
+
+
+def media_as_digests(value: Any) -> Any:
+    """A list of messages or items, with the long texts of parts that are not text replaced."""
+    if not isinstance(value, list):
+        return value
+    return [_digested_message(item) if isinstance(item, dict) else item for item in value]
+
+
+def _digested_message(message: dict[str, Any]) -> dict[str, Any]:
+    content = message.get("content")
+    if not isinstance(content, list):
+        return message
+    return {**message, "content": [_digested(part) for part in content]}
+
+
+def _digested(part: Any) -> Any:
+    """Inside a part of a message: all long texts but those of its member `text`."""
+    if isinstance(part, str) and len(part) > MAX_MEDIA_CHARS:
+        return blake2b(part.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    if isinstance(part, dict):
+        return {key: one if key == "text" else _digested(one) for key, one in part.items()}
+    return [_digested(one) for one in part] if isinstance(part, list) else part
 
 
 def _json(value: object) -> bytes:

@@ -7,16 +7,22 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from aiohttp import web
+
 from prefold.measurement.record import RequestOutcome, RequestRecord
 from prefold.proxy.errors import ApiError, UpstreamFailed, UpstreamTimedOut
 from prefold.proxy.relay import ClientGone
+from prefold.proxy.request_keys import CUT
 
 log = logging.getLogger(__name__)
 
 
 @contextmanager
 def recorded(
-    endpoint: str, observe: Callable[[RequestRecord], None], clock: Callable[[], float]
+    endpoint: str,
+    request: web.Request,
+    observe: Callable[[RequestRecord], None],
+    clock: Callable[[], float],
 ) -> Iterator[RequestRecord]:
     """The record to fill; it is handed to `observe` exactly once, on every way out."""
     record = RequestRecord(endpoint=endpoint, received=clock())
@@ -28,8 +34,11 @@ def recorded(
         record.status = error.status
         raise
     except (ClientGone, asyncio.CancelledError):
-        # aiohttp cancels the handler of a client that left.
-        record.outcome, record.status = RequestOutcome.CLIENT_GONE, 499
+        # aiohttp cancels the handler of a client that left, `serve` those that outlast the drain.
+        if CUT in request:
+            record.outcome, record.status = RequestOutcome.CUT_OFF, 503
+        else:
+            record.outcome, record.status = RequestOutcome.CLIENT_GONE, 499
         raise
     finally:
         record.end = clock()

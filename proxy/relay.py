@@ -1,23 +1,24 @@
-"""Copying an upstream response to the client: whole events, bytes unchanged, endings judged.
+"""Copying an answer to the client: whole events, bytes unchanged, endings judged.
 
 A stream that ends early must look like an error to the official clients. Only two signals do: an
-event with an `error` object, and a body that is aborted instead of ended. Both are sent, in this
-order, and never `Connection: close`, with which Node takes a cut body for a whole one.
+event with an error, and a body that is aborted instead of ended. Both are sent, in this order, and
+never `Connection: close`, with which Node takes a cut body for a whole one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable
 
 from aiohttp import web
 from multidict import CIMultiDict
 
 from prefold.backends.errors import BackendError, UpstreamDisconnected
 from prefold.proxy.errors import UpstreamFailed
-from prefold.proxy.sse import EventSplitter, EventTooLong
-from prefold.proxy.stream_meter import Ending, StreamMeter, is_usage_only
+from prefold.proxy.meter import Ending, Meter
+from prefold.proxy.protocol import Protocol
+from prefold.proxy.request_keys import STARTED
 
 log = logging.getLogger(__name__)
 
@@ -26,81 +27,13 @@ class ClientGone(Exception):
     """The client's connection ended before its response did."""
 
 
-class EventStream:
-    """An upstream's SSE body as batches of whole events, metered on the way.
-
-    `first()` before anything else: it waits for the first whole event, so that a backend which
-    dies before it can still be replaced by another one.
-    """
-
-    def __init__(
-        self,
-        chunks: AsyncIterator[bytes],
-        meter: StreamMeter,
-        *,
-        strip_usage: bool,
-        clock: Callable[[], float],
-        on_first_token: Callable[[], None],
-    ) -> None:
-        self._chunks = chunks
-        self._meter = meter
-        self._strip_usage = strip_usage
-        self._clock = clock
-        self._on_first_token = on_first_token
-        self._splitter = EventSplitter()
-        self._before_first = True
-        self.batches = self._read()
-        """Whole events, those of one read joined; raises BackendError on a body that is cut, goes
-        silent, or holds an error in a form that clients overlook."""
-
-    async def first(self) -> bytes:
-        """The first events; raises BackendError if the body ends before one is whole."""
-        async for batch in self.batches:
-            if batch:
-                return batch
-        raise UpstreamDisconnected("the stream ended before its first event")
-
-    async def _read(self) -> AsyncIterator[bytes]:
-        async for chunk in self._chunks:
-            try:
-                events = self._splitter.feed(chunk)
-            except EventTooLong as error:
-                raise UpstreamDisconnected(str(error)) from error
-            if events:
-                yield b"".join(self._kept(events))
-                if self._meter.hidden_error:
-                    raise UpstreamDisconnected("an error event without an `error` object")
-        last = self._splitter.finish()
-        if last is not None:
-            yield b"".join(self._kept([last]))
-
-    def _kept(self, events: list[bytes]) -> Iterator[bytes]:
-        now = self._clock()
-        for event in events:
-            chunk = self._meter.observe(event, now)
-            if self._before_first and self._meter.token_times:
-                self._before_first = False
-                self._on_first_token()
-            if not (self._strip_usage and is_usage_only(chunk)):
-                yield event
-            if self._meter.hidden_error:
-                return  # a [DONE] behind it would make clients stop before they see ours
-
-
-async def send_stream(
-    request: web.Request,
-    headers: CIMultiDict[str],
-    first: bytes,
-    stream: EventStream,
-    meter: StreamMeter,
-    write_s: float,
-) -> tuple[web.StreamResponse, BackendError | None]:
+async def send_events(
+    out: ClientStream, first: bytes, batches: AsyncIterator[bytes], meter: Meter, protocol: Protocol
+) -> BackendError | None:
     """Relay to the end; the failure, if that was no proper one. Raises ClientGone."""
-    out = ClientStream(request, write_s)
-    await out.begin(200, headers)
-    await out.write(first)
     try:
-        async for batch in stream.batches:
+        await out.write(first)
+        async for batch in batches:
             if batch:
                 await out.write(batch)
         if meter.ending is Ending.OPEN:
@@ -109,46 +42,45 @@ async def send_stream(
         # What comes after the terminal event, a reset say, takes nothing away from the answer.
         if meter.ending is not Ending.COMPLETE:
             log.warning("stream cut: %s", error)
-            failure = UpstreamFailed(
-                "The backend's answer ended early.", code="upstream_disconnected"
-            )
-            await out.write(b"data: " + failure.body() + b"\n\n")
+            told = UpstreamFailed("The backend's answer ended early.", code="upstream_disconnected")
+            await out.write(protocol.cut(meter, told))
             out.abort()
-            return out.response, error
+            return error
+    except asyncio.CancelledError:
+        # Our own end, or a time limit; where it is the client that left, nobody reads this.
+        if out.open and meter.ending is Ending.OPEN:
+            told = UpstreamFailed("The answer was cut off.", code="cut_off")
+            await out.write(protocol.cut(meter, told))
+            out.abort()
+        raise
     await out.end()
-    return out.response, None
+    return None
 
 
-async def send_whole(
-    request: web.Request, status: int, headers: CIMultiDict[str], body: bytes, write_s: float
-) -> web.StreamResponse:
+async def send_whole(out: ClientStream, body: bytes) -> None:
     """A body that is here already. Raises ClientGone."""
-    out = ClientStream(request, write_s)
-    headers["Content-Length"] = str(len(body))
-    await out.begin(status, headers)
-    await out.write(body)
+    if body:
+        await out.write(body)
     await out.end()
-    return out.response
 
 
 async def send_raw(
-    request: web.Request,
-    status: int,
-    headers: CIMultiDict[str],
-    chunks: AsyncIterator[bytes],
-    write_s: float,
-) -> tuple[web.StreamResponse, BackendError | None]:
+    out: ClientStream, first: bytes, chunks: AsyncIterator[bytes]
+) -> BackendError | None:
     """Relay a body of unknown kind as it comes; aborted if the upstream's is cut."""
-    out = ClientStream(request, write_s)
-    await out.begin(status, headers)
     try:
+        if first:
+            await out.write(first)
         async for chunk in chunks:
             await out.write(chunk)
     except BackendError as error:
         out.abort()
-        return out.response, error
+        return error
+    except asyncio.CancelledError:
+        out.abort()
+        raise
     await out.end()
-    return out.response, None
+    return None
 
 
 class ClientStream:
@@ -163,6 +95,11 @@ class ClientStream:
         self.response = web.StreamResponse(status=status, headers=headers)
         self._request[STARTED] = True
         await self._guarded(self.response.prepare(self._request))
+
+    @property
+    def open(self) -> bool:
+        transport = self._request.transport
+        return transport is not None and not transport.is_closing()
 
     async def write(self, data: bytes) -> None:
         transport = self._request.transport
@@ -202,10 +139,6 @@ async def _mapped(operation: Awaitable[object]) -> None:
 NEVER_WAITS = 32 * 1024
 """Bytes that a transport takes without making the writer wait (asyncio's mark is 64 KiB): no timer
 is needed then, and one for each token would cost more than the rest of the writing."""
-
-
-STARTED = web.RequestKey("started", bool)
-"""Set on a request once its response has begun: an error can no longer become a status."""
 
 
 def abort(request: web.Request) -> None:

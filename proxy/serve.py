@@ -14,36 +14,41 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 
 import uvloop
-from aiohttp import web
-from aiohttp.typedefs import Middleware
 
-from prefold.proxy.app import Proxy, build, watching
-from prefold.proxy.handlers import Handler, admin_app, data_app
+from prefold.proxy.admin import admin_app
+from prefold.proxy.app import Load, Proxy, build, watching
+from prefold.proxy.handlers import data_app
+from prefold.proxy.listener import listening
 from prefold.proxy.settings import Settings
 
 log = logging.getLogger(__name__)
-MAX_FIELD_BYTES = 64 * 1024
 
 
-def run(settings: Settings, *, exit_with_stdin: bool = False) -> None:
-    """Blocks until SIGINT or SIGTERM, or until stdin ends if `exit_with_stdin`."""
-    uvloop.run(_serve(settings, exit_with_stdin))
+def run(settings: Settings, *, exit_with_stdin: bool = False, reload: Load | None = None) -> None:
+    """Blocks until SIGINT or SIGTERM, or until stdin ends if `exit_with_stdin`. SIGHUP takes over
+    the backends of the settings that `reload` reads."""
+    uvloop.run(_serve(settings, exit_with_stdin, reload))
 
 
-async def _serve(settings: Settings, exit_with_stdin: bool) -> None:
+async def _serve(settings: Settings, exit_with_stdin: bool, reload: Load | None) -> None:
     stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
+    patient = True
 
-    def on_signal() -> None:
+    def on_signal(number: signal.Signals) -> None:
+        nonlocal patient
+        patient = number is signal.SIGTERM  # who presses Ctrl-C is waiting
         stop.set()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(number)  # a second one ends it at once
+        for other in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(other)  # a second one ends it at once
 
+    loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, on_signal)
+        loop.add_signal_handler(number, on_signal, number)
     if exit_with_stdin:
         _when_stdin_ends(lambda: loop.call_soon_threadsafe(stop.set))
-    async with running(settings) as server:
+    async with running(settings, reload=reload) as server:
+        if reload is not None:
+            pass
         print(
             f"prefold listens on {server.url}, admin on {server.admin_url}",
             file=sys.stderr,
@@ -52,6 +57,10 @@ async def _serve(settings: Settings, exit_with_stdin: bool) -> None:
         gc.collect()
         gc.freeze()  # what lives from here on is small: a full collection costs 22 ms without
         await stop.wait()
+        server.proxy.lifecycle.draining = True
+        if patient:
+            log.info("not ready any more; listening for %s s more", settings.server.lame_duck_s)
+            await asyncio.sleep(settings.server.lame_duck_s)
         log.info("stopping: at most %s s for requests in flight", settings.server.drain_s)
 
 
@@ -63,92 +72,32 @@ class Running:
 
 
 @asynccontextmanager
-async def running(settings: Settings) -> AsyncIterator[Running]:
+async def running(settings: Settings, *, reload: Load | None = None) -> AsyncIterator[Running]:
     """Both ports listening and every backend watched; raises OSError if a port is taken."""
     server = settings.server
+    max_field_bytes = server.max_header_kib * 1024
     async with AsyncExitStack() as stack:
         proxy = await stack.enter_async_context(build(settings))
         await stack.enter_async_context(watching(proxy))
-        yield Running(
-            proxy=proxy,
-            admin_url=await stack.enter_async_context(
-                _listening(admin_app(proxy), server.admin_host, server.admin_port, 1.0)
-            ),
-            url=await stack.enter_async_context(
-                _listening(data_app(proxy), server.host, server.port, server.drain_s)
-            ),
+        admin_url = await stack.enter_async_context(
+            listening(
+                admin_app(proxy),
+                server.admin_host,
+                server.admin_port,
+                max_field_bytes=max_field_bytes,
+                drain_s=1.0,
+            )
         )
-
-
-@asynccontextmanager
-async def _listening(
-    app: web.Application, host: str, port: int, drain_s: float
-) -> AsyncIterator[str]:
-    """A listening server; on exit it stops accepting, then waits for requests in flight."""
-    in_flight = InFlight()
-    app.middlewares.insert(0, in_flight.counted)
-    runner = web.AppRunner(
-        app,
-        access_log=None,
-        logger=_without_details(),
-        handler_cancellation=True,  # off by default: upstreams would run on for clients that left
-        shutdown_timeout=0.0,
-        max_field_size=MAX_FIELD_BYTES,
-        max_line_size=MAX_FIELD_BYTES,
-    )
-    await runner.setup()
-    site = web.TCPSite(runner, host, port)
-    try:
-        await site.start()
-        yield f"http://{host}:{runner.addresses[0][1]}"
-    finally:
-        # Not aiohttp's own waiting, which takes its time-out twice.
-        await site.stop()
-        await in_flight.wait_for_none(drain_s)
-        await runner.cleanup()
-
-
-class InFlight:
-    """Counts the requests that have a handler running."""
-
-    def __init__(self) -> None:
-        self._count = 0
-        self._none = asyncio.Event()
-        self._none.set()
-
-    @property
-    def counted(self) -> Middleware:
-        @web.middleware
-        async def counted(request: web.Request, handler: Handler) -> web.StreamResponse:
-            self._count += 1
-            self._none.clear()
-            try:
-                return await handler(request)
-            finally:
-                self._count -= 1
-                if not self._count:
-                    self._none.set()
-
-        return counted
-
-    async def wait_for_none(self, seconds: float) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._none.wait()
-
-
-def _without_details() -> logging.Logger:
-    """aiohttp quotes what it cannot read, which may be a key or a prompt."""
-
-    def drop(record: logging.LogRecord) -> bool:
-        record.msg, record.args = "a request could not be read or answered", ()
-        record.exc_info = None
-        return True
-
-    quiet = logging.getLogger("prefold.http")
-    if not quiet.filters:
-        quiet.addFilter(drop)
-    return quiet
+        url = await stack.enter_async_context(
+            listening(
+                data_app(proxy),
+                server.host,
+                server.port,
+                max_field_bytes=max_field_bytes,
+                drain_s=server.drain_s,
+            )
+        )
+        yield Running(proxy=proxy, url=url, admin_url=admin_url)
 
 
 def _when_stdin_ends(then: Callable[[], object]) -> None:

@@ -36,6 +36,7 @@ class Server:
     admin_host: str = "127.0.0.1"
     admin_port: Port = 8001
     max_body_mib: Positive = 32.0
+    max_upload_mib: Positive = 512.0
     max_json_depth: Count = 64
     max_messages: Count = 10_000
     max_n: Count = 128

@@ -187,7 +187,7 @@ async def test_every_path_does_what_the_table_says(
     http: aiohttp.ClientSession, upstream: ScriptedUpstream, route: Any
 ) -> None:
     """Passed to a backend, answered here, or refused with 501."""
-    path = route.path.replace("{rest:(/.*)?}", "/x").replace("{model:.+}", "m")
+    path = route.path.replace("{rest:(/.*)?}", "/x").replace("{model:.+}", "m").replace("{response}", "resp_1")
     method = "POST" if route.method == "*" else route.method
     async with http.request(method, path, json={**CHAT, "prompt": "x"}) as answer:
         if route.passage is Passage.REFUSED:

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prefold.proxy.errors import BadRequest
-from prefold.proxy.openai import ChatBody, CompletionBody, depth_exceeds, parse
+from prefold.proxy.openai import Bounds, ChatBody, CompletionBody, depth_exceeds, parse
 
 HELLO = [{"role": "user", "content": "hello"}]
 
 
 def chat(raw: bytes) -> ChatBody:
-    body = parse(ChatBody, raw, 64).body
+    body = parse(ChatBody, raw, Bounds()).body
     assert isinstance(body, ChatBody)
     return body
 
@@ -66,7 +66,7 @@ def test_what_engines_accept_is_accepted(raw: bytes) -> None:
 def test_what_is_no_request_is_a_400_that_names_the_member(raw: bytes, param: str | None) -> None:
     """OpenAI's `param` says where to look."""
     with pytest.raises(BadRequest) as error:
-        parse(ChatBody, raw, 64)
+        parse(ChatBody, raw, Bounds())
 
     assert (error.value.status, error.value.param) == (400, param)
 
@@ -75,7 +75,7 @@ def test_errors_do_not_quote_the_request() -> None:
     """A prompt must not come back in an error, or get into a log by it."""
     for raw in (b'{"messages": "sentinel"}', b'{"messages": sentinel}', b"sentinel"):
         with pytest.raises(BadRequest) as error:
-            parse(ChatBody, raw, 64)
+            parse(ChatBody, raw, Bounds())
         assert "sentinel" not in error.value.message
 
 
@@ -83,7 +83,7 @@ def test_errors_do_not_quote_the_request() -> None:
 def test_deep_nesting_is_refused_before_it_is_parsed(raw: bytes) -> None:
     """No recursion error, whatever the parser."""
     with pytest.raises(BadRequest, match="deeper than 64"):
-        parse(ChatBody, raw, 64)
+        parse(ChatBody, raw, Bounds())
 
 
 def test_an_unterminated_string_is_scanned_once() -> None:
@@ -118,7 +118,7 @@ def test_depth_is_counted_exactly(value: object, limit: int) -> None:
 @pytest.mark.parametrize("prompt", ["text", [1, 2, 3], ["a", "b"], [[1, 2], [3]]])
 def test_all_forms_of_a_completion_prompt_are_read(prompt: object) -> None:
     """Text, token ids, and lists of either."""
-    body = parse(CompletionBody, json.dumps({"prompt": prompt}).encode(), 64).body
+    body = parse(CompletionBody, json.dumps({"prompt": prompt}).encode(), Bounds()).body
 
     assert isinstance(body, CompletionBody)
     assert body.prompt == prompt
@@ -138,7 +138,7 @@ def test_all_forms_of_a_completion_prompt_are_read(prompt: object) -> None:
 )
 def test_requests_of_several_sequences_are_told(members: dict[str, Any], several: bool) -> None:
     """vLLM reports the cached tokens of one of them, the last or the first."""
-    assert parse(CompletionBody, json.dumps(members).encode(), 64).body.several is several
+    assert parse(CompletionBody, json.dumps(members).encode(), Bounds()).body.several is several
 
 
 def test_several_answers_to_a_chat_are_several_sequences() -> None:
@@ -170,5 +170,5 @@ def test_what_changes_how_a_prompt_is_made_is_seen(
     """Such prompts have no ids that we could claim; with the defaults they have."""
     plain: dict[str, Any] = {"messages": HELLO, "prompt": "a"}
     defaults = dict.fromkeys(member)
-    assert not parse(kind, json.dumps(plain | defaults).encode(), 64).body.alters_prompt
-    assert parse(kind, json.dumps(plain | member).encode(), 64).body.alters_prompt
+    assert not parse(kind, json.dumps(plain | defaults).encode(), Bounds()).body.alters_prompt
+    assert parse(kind, json.dumps(plain | member).encode(), Bounds()).body.alters_prompt

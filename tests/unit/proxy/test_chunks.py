@@ -2,12 +2,13 @@
 
 import pytest
 
-from prefold.proxy.stream_meter import Ending, StreamMeter, is_usage_only
+from prefold.proxy.chunks import ChunkMeter
+from prefold.proxy.meter import Ending
 from tests.support.upstream import DONE, delta, event
 
 
-def metered(*events: bytes) -> StreamMeter:
-    meter = StreamMeter()
+def metered(*events: bytes) -> ChunkMeter:
+    meter = ChunkMeter()
     for number, one in enumerate(events):
         meter.observe(one, float(number))
     return meter
@@ -112,12 +113,37 @@ def test_errors_that_official_clients_overlook_are_told_apart(error: bytes, hidd
     assert metered(error).hidden_error is hidden
 
 
-def test_only_the_extra_chunk_is_usage_only() -> None:
+def test_only_the_extra_chunk_is_stripped() -> None:
     """A finish chunk that carries usage too (llama.cpp) is the client's."""
-    meter = StreamMeter()
+    meter = ChunkMeter(strip_usage=True)
 
-    assert is_usage_only(meter.observe(event(choices=[], usage={"prompt_tokens": 1}), 0.0))
+    assert not meter.observe(event(choices=[], usage={"prompt_tokens": 1}), 0.0)
     finish = event(choices=[{"index": 0, "finish_reason": "stop"}], usage={"prompt_tokens": 1})
-    assert not is_usage_only(meter.observe(finish, 0.0))
-    assert not is_usage_only(meter.observe(event(choices=[]), 0.0))
-    assert not is_usage_only(meter.observe(DONE, 0.0))
+    assert meter.observe(finish, 0.0)
+    assert meter.observe(event(choices=[]), 0.0)
+    assert meter.observe(DONE, 0.0)
+    assert ChunkMeter().observe(event(choices=[], usage={"prompt_tokens": 1}), 0.0)
+
+
+def test_nothing_goes_to_the_client_after_done() -> None:
+    """Some clients would show it; what came before counts."""
+    meter = metered(delta("Hi"), DONE)
+
+    assert not meter.observe(delta("ZZZ"), 2.0)
+    assert meter.token_times == [0.0]
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        ({"message": "x"}, 500),
+        ({"code": 400}, 400),
+        ({"code": "429"}, 429),
+        ({"code": "rate_limit_exceeded", "status": 429}, 429),
+        ({"code": 200}, 500),
+        ("x", 500),
+    ],
+)
+def test_an_error_event_has_the_status_it_names(error: object, status: int) -> None:
+    """A client error in a stream is no fault of the backend; without a status it is one."""
+    assert metered(event(error=error)).error_status == status

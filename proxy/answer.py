@@ -1,0 +1,78 @@
+"""The way back: the answer goes to the client, and what it told goes to the books."""
+
+from __future__ import annotations
+
+from aiohttp import web
+from multidict import CIMultiDict
+
+from prefold.backends.errors import BackendError
+from prefold.measurement.record import RequestOutcome, RequestRecord
+from prefold.proxy.exchange import Exchange
+from prefold.proxy.headers import downstream_headers
+from prefold.proxy.relay import ClientStream, send_events, send_raw, send_whole
+
+
+async def answer(
+    request: web.Request,
+    exchange: Exchange,
+    record: RequestRecord,
+    *,
+    decision_header: bool,
+    write_s: float,
+) -> tuple[web.StreamResponse, BackendError | None]:
+    """To its end; the failure, if that was no proper one. Raises ClientGone."""
+    headers = _headers(exchange, record, decision_header)
+    record.status = exchange.status
+    if exchange.meter is not None:
+        record.tokens = exchange.meter.token_times
+    out = ClientStream(request, write_s)
+    if exchange.rest is None:
+        headers["Content-Length"] = str(len(exchange.first))
+    await out.begin(exchange.status, headers)
+    failure = None
+    if exchange.rest is None:
+        await send_whole(out, exchange.first)
+    elif exchange.meter is None:
+        failure = await send_raw(out, exchange.first, exchange.rest)
+    else:
+        failure = await send_events(
+            out, exchange.first, exchange.rest, exchange.meter, exchange.protocol
+        )
+    if failure is not None:
+        exchange.failed(failure)
+    return out.response, failure
+
+
+def _headers(exchange: Exchange, record: RequestRecord, decision_header: bool) -> CIMultiDict[str]:
+    headers = downstream_headers(exchange.upstream.headers)
+    if exchange.rewritten:
+        headers["Content-Type"] = "application/json"
+    if decision_header and record.expected_tokens is not None:
+        headers["X-Prefold-Decision"] = (
+            f"backend={record.backend}; reason={record.reason}; mode={record.mode};"
+            f" expected_cached_tokens={record.expected_tokens}; attempts={record.attempts}"
+        )
+    return headers
+
+
+def note_end(
+    exchange: Exchange, failure: BackendError | None, record: RequestRecord, *, several: bool
+) -> None:
+    """How it ended, and what the engine told of the prompt: for the record and the learned rate. Of
+    several sequences in one request, what was cached and what was computed stays unknown."""
+    answered, report = exchange.report()
+    if failure is not None:
+        record.outcome = RequestOutcome.UPSTREAM_FAILED
+    else:
+        record.outcome = RequestOutcome.OK if answered else RequestOutcome.UPSTREAM_ERROR
+    record.prompt_tokens = report.prompt_tokens
+    record.output_tokens = report.completion_tokens
+    if several:
+        return
+    record.reported_tokens = report.cached_tokens
+    seconds = report.prefill_s
+    if seconds is None and exchange.first_in_line and record.tokens and record.sent is not None:
+        seconds = record.tokens[0] - record.sent
+    if report.prompt_tokens is None or report.cached_tokens is None or seconds is None:
+        return
+    exchange.backend.rate.observe(report.prompt_tokens - report.cached_tokens, seconds)

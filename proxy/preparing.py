@@ -1,0 +1,224 @@
+"""From a request to the call that a backend gets: body, model, prompt, and where its state is."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from prefold.backends.pool import BackendPool
+from prefold.measurement.record import RequestRecord
+from prefold.prefix_index.prefix import namespace_seed
+from prefold.proxy import openai, prompt
+from prefold.proxy.call import Call
+from prefold.proxy.catalog import ModelCatalog
+from prefold.proxy.errors import NotSupported, ResponseNotFound
+from prefold.proxy.openai import Body
+from prefold.proxy.pins import Pins
+from prefold.proxy.prompt import Prompt
+from prefold.proxy.protocol import CHUNKS, OPAQUE, protocol_of
+from prefold.proxy.request_body import read_body
+from prefold.proxy.request_keys import tenant_of
+from prefold.proxy.responses import ResponsesBody
+from prefold.proxy.uploads import Upload, is_upload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparingOptions:
+    """`secret` seeds the keys of the index. `isolate`: tenants are kept apart, in the engines too;
+    `tenant_header` ("": none) separates users further. `pinned_backend` ("": none) holds what is
+    stored: files, batches and the like."""
+
+    secret: bytes
+    isolate: bool
+    tenant_header: str
+    pinned_backend: str
+    bounds: openai.Bounds
+    max_upload_bytes: int
+
+
+class Preparing:
+    def __init__(
+        self,
+        *,
+        pool: BackendPool,
+        catalog: ModelCatalog,
+        pins: Pins,
+        options: PreparingOptions,
+        clock: Callable[[], float],
+    ) -> None:
+        self._pool = pool
+        self._catalog = catalog
+        self._pins = pins
+        self._options = options
+        self._clock = clock
+
+    async def by_prefix(
+        self, request: web.Request, record: RequestRecord, kind: type[Body]
+    ) -> Call:
+        """Raises ApiError, as all of these do."""
+        parsed = openai.parse(kind, await read_body(request), self._options.bounds)
+        body, raw = parsed.body, parsed.raw
+        record.model = self._catalog.resolve(body.model, self._pool.models())
+        record.streamed = bool(body.stream)
+        record.parsed = self._clock()
+        tenant = self._tenant(request)
+        encoded = await self._encode(body, record, tenant)
+        record.encoded = self._clock()
+        if body.model is not None and body.model != record.model:
+            raw = openai.with_member(raw, "model", json.dumps(record.model))
+        protocol = protocol_of(kind.path)
+        options = getattr(body, "stream_options", None)
+        return Call(
+            protocol=protocol,
+            method="POST",
+            target=_target(request, kind.path),
+            headers=request.headers,
+            body=raw,
+            model=record.model,
+            prompt=encoded,
+            pinned=self._pinned(body, tenant) if isinstance(body, ResponsesBody) else None,
+            usage_wanted=protocol is CHUNKS and record.streamed and options is None,
+            salt=self._salt(tenant, body.cache_salt),
+            several=body.several,
+            tenant=tenant,
+        )
+
+    async def by_load(self, request: web.Request, record: RequestRecord) -> Call:
+        """A JSON body or a form names its model; what names none goes to any backend."""
+        path = request.path
+        if is_upload(request):
+            return await self._upload(request, record, pinned=None)
+        raw = await read_body(request)
+        name = openai.named_model(raw)
+        if name is not None:
+            record.model = self._catalog.resolve(name, self._pool.models())
+            if record.model != name:
+                raw = openai.with_member(raw, "model", json.dumps(record.model))
+        record.parsed = self._clock()
+        return Call(
+            protocol=protocol_of(path),
+            method=request.method,
+            target=_target(request, path),
+            headers=request.headers,
+            body=raw,
+            model=record.model or None,
+            tenant=self._tenant(request),
+        )
+
+    async def by_id(self, request: web.Request, record: RequestRecord) -> Call:
+        """What a response's id is asked for: it is where the response was made."""
+        tenant = self._tenant(request)
+        raw = await read_body(request)
+        record.parsed = self._clock()
+        return Call(
+            protocol=protocol_of(request.path),
+            method=request.method,
+            target=_target(request, request.path),
+            headers=request.headers,
+            body=raw,
+            pinned=self._holder(request.match_info["response"], tenant),
+            tenant=tenant,
+        )
+
+    async def stateful(self, request: web.Request, record: RequestRecord) -> Call:
+        """Files, batches and the like live on one backend, which the settings name."""
+        if not self._options.pinned_backend:
+            raise NotSupported("This path keeps state on one backend, and none is set for it.")
+        if self._options.isolate:
+            raise NotSupported("This path keeps state that tenants would share.")
+        if is_upload(request):
+            return await self._upload(request, record, pinned=self._options.pinned_backend)
+        raw = await read_body(request)
+        record.parsed = self._clock()
+        return Call(
+            protocol=OPAQUE,
+            method=request.method,
+            target=_target(request, request.path),
+            headers=request.headers,
+            body=raw,
+            pinned=self._options.pinned_backend,
+        )
+
+    async def _upload(
+        self, request: web.Request, record: RequestRecord, *, pinned: str | None
+    ) -> Call:
+        upload = Upload(request, self._options.max_upload_bytes)
+        name = await upload.peek()
+        if name is not None and pinned is None:
+            record.model = self._catalog.resolve(name, self._pool.models())
+            if record.model != name:
+                upload.rename(record.model)
+        record.parsed = self._clock()
+        return Call(
+            protocol=OPAQUE,
+            method=request.method,
+            target=_target(request, request.path),
+            headers=request.headers,
+            body=upload.chunks(),
+            model=record.model or None,
+            pinned=pinned,
+            tenant=self._tenant(request),
+        )
+
+    async def _encode(self, body: Body, record: RequestRecord, tenant: str) -> Prompt:
+        seed = namespace_seed(
+            self._options.secret,
+            model=record.model,
+            adapter=None,
+            cache_salt=body.cache_salt,
+            tenant=tenant or None,
+        )
+        encoder = self._catalog.encoder(record.model)
+        modes = {backend.mode for backend in self._pool if backend.serves(record.model)}
+        encoded = await prompt.encode(body, encoder, seed, modes)
+        record.encoded_tokens = encoded.tokens
+        return encoded
+
+    def _tenant(self, request: web.Request) -> str:
+        """The key's tenant, and within it what the header separates."""
+        tenant = tenant_of(request)
+        header = self._options.tenant_header
+        user = request.headers.get(header) if header else None
+        return tenant if user is None else f"{len(tenant)}:{tenant}{user}"
+
+    def _salt(self, tenant: str, own: str | None) -> str | None:
+        """None where tenants share. The client's own salt goes on separating within a tenant."""
+        if not self._options.isolate:
+            return None
+        digest = hashlib.blake2b(
+            key=self._options.secret[:64], digest_size=16, person=b"cache_salt"
+        )
+        for field in (tenant, "" if own is None else f"={own}"):
+            raw = field.encode("utf-8", "surrogatepass")
+            digest.update(len(raw).to_bytes(8, "little") + raw)
+        return digest.hexdigest()
+
+    def _pinned(self, body: ResponsesBody, tenant: str) -> str | None:
+        if body.conversation is not None:
+            if not self._options.pinned_backend or self._options.isolate:
+                raise NotSupported("Conversations are kept by a backend, and none is set for them.")
+            return self._options.pinned_backend
+        if body.previous_response_id is None:
+            return None
+        return self._holder(body.previous_response_id, tenant)
+
+    def _holder(self, response_id: str, tenant: str) -> str:
+        """The backend that made it. After a restart of ours the ids are unknown: with one backend
+        there is no choice anyway, unless it would show one tenant what another one stored."""
+        name = self._pins.find(tenant, response_id)
+        names = [backend.name for backend in self._pool]
+        if name is None and len(names) == 1 and not self._options.isolate:
+            return names[0]
+        if name not in names:
+            raise ResponseNotFound("No response with this id is known here.")
+        return name
+
+
+def _target(request: web.Request, path: str) -> str:
+    """The query passes too: it decides nothing here."""
+    query = request.rel_url.raw_query_string
+    return f"{path}?{query}" if query else path

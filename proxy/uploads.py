@@ -1,0 +1,63 @@
+"""Multipart bodies (audio, files) pass on as they come: they are too large to be held."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+
+from aiohttp import ClientPayloadError, web
+
+from prefold.proxy.errors import BadRequest, TooLarge
+
+PEEK_BYTES = 64 * 1024
+# The value of the form field `model`, whatever further headers its part has.
+_MODEL = re.compile(rb'name="?model"?[^\r\n]*\r\n(?:[^\r\n]+\r\n)*\r\n([^\r\n]{1,512})\r\n')
+
+
+def is_upload(request: web.Request) -> bool:
+    return request.content_type == "multipart/form-data"
+
+
+class Upload:
+    """A body of which the first bytes are here. `chunks` once."""
+
+    def __init__(self, request: web.Request, max_bytes: int) -> None:
+        self._content = request.content
+        self._length = request.content_length
+        self._max = max_bytes
+        self._head = b""
+
+    async def peek(self) -> str | None:
+        """The form's `model`, if it stands in the first 64 KiB; else a field after the file may
+        name it. Raises TooLarge or BadRequest."""
+        if self._length is not None and self._length > self._max:
+            raise TooLarge(f"An upload of at most {self._max} bytes is allowed.")
+        while len(self._head) < PEEK_BYTES and _MODEL.search(self._head) is None:
+            piece = await self._read()
+            if not piece:
+                break
+            self._head += piece
+        found = _MODEL.search(self._head)
+        return None if found is None else found[1].decode("utf-8", "replace").strip()
+
+    def rename(self, model: str) -> None:
+        """Another value for the form's `model`, which was found by `peek`."""
+        found = _MODEL.search(self._head)
+        if found is not None:
+            start, end = found.span(1)
+            self._head = self._head[:start] + model.encode() + self._head[end:]
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        sent = len(self._head)
+        yield self._head
+        while piece := await self._read():
+            sent += len(piece)
+            if sent > self._max:
+                raise TooLarge(f"An upload of at most {self._max} bytes is allowed.")
+            yield piece
+
+    async def _read(self) -> bytes:
+        try:
+            return await self._content.readany()
+        except (ClientPayloadError, web.RequestPayloadError):
+            raise BadRequest("The request body could not be read.") from None
