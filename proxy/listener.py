@@ -14,6 +14,9 @@ from aiohttp.http_exceptions import LineTooLong
 from prefold.proxy.errors import BadRequest, HeaderTooLong
 from prefold.proxy.lifecycle import InFlight
 
+CLOSE_S = 0.1
+"""For connections to close; requests in flight were waited for before."""
+
 
 class Connection(web.RequestHandler):
     """What cannot be read as HTTP is answered with an error object, as everything else is."""
@@ -53,7 +56,7 @@ async def listening(
     in_flight = InFlight()
     app.middlewares.insert(0, in_flight.counted)
     # Cancelled handlers: upstreams would run on for clients that left.
-    runner = web.AppRunner(app, handler_cancellation=True)
+    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=CLOSE_S)
     await runner.setup()
     manager = runner.server
     assert manager is not None, "setup makes it"
@@ -78,7 +81,6 @@ async def listening(
         finally:
             server.close()
             await in_flight.drain(drain_s)
-            await manager.shutdown(0.0)
     finally:
         await runner.cleanup()
 

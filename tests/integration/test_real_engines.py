@@ -1,7 +1,9 @@
 """The official Python client, unchanged but for `base_url`, with prefold and two real engines."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
+from typing import Any
 
 import aiohttp
 import openai
@@ -251,3 +253,35 @@ async def test_a_client_that_leaves_frees_the_slot(server: Running, api: AsyncOp
                 if not busy:
                     break
             assert not busy
+
+
+async def test_a_prefix_is_one_whatever_api_it_comes_by(server: Running, api: AsyncOpenAI) -> None:
+    """Chat, Messages and Responses of one system prompt: what we expect is what engines report."""
+    await cached(api, LIBRARY, "Hello")
+    system, turn = LIBRARY, {"role": "user", "content": "When do you open?"}
+    text = [{"type": "text", "text": LIBRARY[:100]}, {"type": "text", "text": LIBRARY[100:]}]
+    bodies: list[tuple[str, dict[str, Any]]] = [
+        ("/v1/messages", {"system": system, "messages": [turn], "max_tokens": 3}),
+        ("/v1/messages", {"system": text, "messages": [turn], "max_tokens": 3}),
+        (
+            "/v1/responses",
+            {"instructions": system, "input": "Who are you?", "max_output_tokens": 3},
+        ),
+        ("/v1/responses", {"instructions": system, "input": [turn], "max_output_tokens": 3}),
+    ]
+    async with aiohttp.ClientSession(server.url) as http:
+        for path, body in bodies:
+            for stream in (False, True):
+                body["stream"] = stream
+                async with http.post(path, json={"model": "smollm2", **body}) as answer:
+                    told = await answer.text()
+                decision = answer.headers["X-Prefold-Decision"]
+                assert "mode=feedback" in decision
+                expected = re.search(r"expected_cached_tokens=(\d+)", decision)
+                reported = re.search(r'"(?:cache_read_input|cached)_tokens":(\d+)', told)
+                assert expected
+                assert reported
+                assert int(reported[1]) == int(expected[1]) > 100
+
+    total = server.proxy.report.as_dict()["total"]
+    assert total["outcomes"] == {"ok": 9}
