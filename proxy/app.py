@@ -64,7 +64,9 @@ async def build(settings: Settings) -> AsyncIterator[Proxy]:
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(Client(_limits(settings)))
         pool = BackendPool(_backends(settings), settings.routing.initial_prefill_tokens_per_s)
-        admission = Admission(pool, clock)
+        admission = Admission(
+            pool, queue=settings.limits.queue, queue_s=settings.timeouts.queue_s, clock=clock
+        )
         index = PrefixIndex()
         catalog = _catalog(settings)
         stack.callback(catalog.close)

@@ -67,7 +67,7 @@ async def listening(
         return Connection(
             manager,
             loop=loop,
-            access_log=None,
+            access_log=None,  # type: ignore[arg-type]  # its own documentation says so
             logger=quiet,
             max_field_size=max_field_bytes,
             max_line_size=max_field_bytes,

@@ -100,7 +100,7 @@ class Selector:
             evicted_tokens=match[1],
             queued_tokens=backend.queued_tokens,
             in_flight=backend.in_flight,
-            prefill_tokens_per_s=self._pool.prefill_rate(backend),
+            prefill_tokens_per_s=self._pool.routing_rate(backend, self._clock()),
             waiting=backend.waiting,
         )
 

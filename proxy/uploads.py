@@ -11,11 +11,19 @@ from prefold.proxy.errors import BadRequest, TooLarge
 
 PEEK_BYTES = 64 * 1024
 # The value of the form field `model`, whatever further headers its part has.
-_MODEL = re.compile(rb'name="?model"?[^\r\n]*\r\n(?:[^\r\n]+\r\n)*\r\n([^\r\n]{1,512})\r\n')
+_MODEL = re.compile(
+    rb'; ?name=(?:"model"|model)(?:;[^\r\n]*)?\r\n(?:[^\r\n]+\r\n)*\r\n([^\r\n]{1,512})\r\n'
+)
 
 
 def is_upload(request: web.Request) -> bool:
     return request.content_type == "multipart/form-data"
+
+
+def named_in(head: bytes) -> str | None:
+    """The `model` of a form that begins so; None as long as it is not there."""
+    found = _MODEL.search(head)
+    return None if found is None else found[1].decode("utf-8", "replace").strip()
 
 
 class Upload:
@@ -32,13 +40,12 @@ class Upload:
         name it. Raises TooLarge or BadRequest."""
         if self._length is not None and self._length > self._max:
             raise TooLarge(f"An upload of at most {self._max} bytes is allowed.")
-        while len(self._head) < PEEK_BYTES and _MODEL.search(self._head) is None:
+        while len(self._head) < PEEK_BYTES and named_in(self._head) is None:
             piece = await self._read()
             if not piece:
                 break
             self._head += piece
-        found = _MODEL.search(self._head)
-        return None if found is None else found[1].decode("utf-8", "replace").strip()
+        return named_in(self._head)
 
     def rename(self, model: str) -> None:
         """Another value for the form's `model`, which was found by `peek`."""

@@ -13,9 +13,13 @@ from prefold.proxy.settings import Timeouts
 from tests.support.proxy import BASE, proxy_before, until
 from tests.support.upstream import Script, Step, chunk, delta, event, head, scripted
 
-STREAM = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "stream": True}
-BEGUN = [head(), chunk(delta("Hi")), Step.WAIT, Step.CLOSE]
-STATES = {
+STREAM: dict[str, Any] = {
+    "model": "m",
+    "messages": [{"role": "user", "content": "hi"}],
+    "stream": True,
+}
+BEGUN: Script = [head(), chunk(delta("Hi")), Step.WAIT, Step.CLOSE]
+STATES: dict[str, tuple[dict[str, Any], Script]] = {
     "/v1/chat/completions": (STREAM, BEGUN),
     "/v1/responses": (
         {"model": "m", "input": "hi", "stream": True},
@@ -145,7 +149,7 @@ async def test_while_it_is_not_ready_any_more_it_still_serves() -> None:
 async def test_a_request_may_not_take_longer_than_the_total_time(begun: bool) -> None:
     """504 before the answer began, an error event after it; the backend is let go."""
     settings = replace(BASE, timeouts=Timeouts(total_s=0.3))
-    script = BEGUN if begun else [Step.WAIT, Step.CLOSE]
+    script: Script = BEGUN if begun else [Step.WAIT, Step.CLOSE]
     async with (
         scripted(script) as upstream,
         proxy_before([upstream.url], settings=settings) as server,

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -101,3 +102,43 @@ def test_bytes_of_any_prompt_can_be_taken() -> None:
     """Lone surrogates and empty prompts included."""
     assert len(approximate_units(chat("\ud800" * 8))) > 0
     assert len(approximate_units(CompletionBody(prompt=""))) == 0
+
+
+def test_media_take_part_in_the_key_as_digests() -> None:
+    """Two images never share a key, wherever they differ, and neither fills it."""
+
+    def units(data: str) -> bytes:
+        parts = [
+            {"type": "text", "text": "x" * 1000},
+            {"type": "image_url", "image_url": {"url": "data:image/png;base64," + data}},
+            {"type": "input_audio", "input_audio": {"data": "AA==", "format": "wav"}},
+        ]
+        return approximate_units(ChatBody(messages=[{"role": "user", "content": parts}])).tobytes()
+
+    long = "A" * 3_000_000
+    one, other = units(long + "B"), units(long + "C")
+    assert one != other
+    assert len(one) < 2000
+    assert one == units(long + "B")
+    assert b"x" * 1000 in one
+
+
+def test_a_tool_call_and_an_empty_content_take_part_in_the_key() -> None:
+    """`content` may be null."""
+
+    def key(arguments: str) -> bytes:
+        call = {"id": "t1", "type": "function", "function": {"name": "f", "arguments": arguments}}
+        messages: list[dict[str, Any]] = [
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool"},
+        ]
+        return approximate_units(ChatBody(messages=messages)).tobytes()
+
+    assert key('{"a":1}') != key('{"a":2}')
+
+
+def test_texts_that_look_alike_are_different_keys() -> None:
+    """No Unicode normalisation: the engine sees other tokens."""
+    composed, decomposed = chat("caf\u00e9"), chat("cafe\u0301")
+
+    assert approximate_units(composed).tobytes() != approximate_units(decomposed).tobytes()
