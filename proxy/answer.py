@@ -13,22 +13,17 @@ from prefold.proxy.relay import ClientStream, send_events, send_raw, send_whole
 
 
 async def answer(
-    request: web.Request,
-    exchange: Exchange,
-    record: RequestRecord,
-    *,
-    decision_header: bool,
-    write_s: float,
+    out: ClientStream, exchange: Exchange, record: RequestRecord, *, decision_header: bool
 ) -> tuple[web.StreamResponse, BackendError | None]:
     """To its end; the failure, if that was no proper one. Raises ClientGone."""
-    headers = _headers(exchange, record, decision_header)
     record.status = exchange.status
     if exchange.meter is not None:
         record.tokens = exchange.meter.token_times
-    out = ClientStream(request, write_s)
-    if exchange.rest is None:
-        headers["Content-Length"] = str(len(exchange.first))
-    await out.begin(exchange.status, headers)
+    if not out.begun:
+        headers = _headers(exchange, record, decision_header)
+        if exchange.rest is None:
+            headers["Content-Length"] = str(len(exchange.first))
+        await out.begin(exchange.status, headers)
     failure = None
     if exchange.rest is None:
         await send_whole(out, exchange.first)

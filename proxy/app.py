@@ -130,6 +130,7 @@ async def build(settings: Settings) -> AsyncIterator[Proxy]:
                 decision_header=settings.server.decision_header and not isolate,
                 write_s=settings.timeouts.write_s,
                 total_s=settings.timeouts.total_s,
+                heartbeat_s=settings.timeouts.heartbeat_s,
             ),
             observe=observe,
             clock=clock,

@@ -6,10 +6,13 @@
       NotEncodable                  one request without exact tokens: it is routed by its bytes
       ApiError                      has a status, a type and a code: what the client is told
         BadRequest            400   invalid_request_error
+        Unauthorized          401   authentication_error, invalid_api_key
+        Forbidden             403   permission_error
         ModelNotFound         404   invalid_request_error, model_not_found
         UnknownPath           404   invalid_request_error, unknown_url
         MethodNotAllowed      405   invalid_request_error
         TooLarge              413   invalid_request_error, request_too_large
+        RateLimited           429   rate_limit_error, rate_limit_exceeded, with Retry-After
         HeaderTooLong         431   invalid_request_error, header_too_long
         NotSupported          501   invalid_request_error, not_supported
         ResponseNotFound      404   invalid_request_error, previous_response_not_found
@@ -79,6 +82,24 @@ class BadRequest(ApiError):
     kind = "invalid_request_error"
 
 
+class Unauthorized(ApiError):
+    """No key, no known one, or two at once; the message does not say which."""
+
+    status = 401
+    kind = "authentication_error"
+    code = "invalid_api_key"
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"WWW-Authenticate": "Bearer"}
+
+
+class Forbidden(ApiError):
+    status = 403
+    kind = "permission_error"
+    code = "forbidden"
+
+
 class ModelNotFound(ApiError):
     status = 404
     kind = "invalid_request_error"
@@ -101,6 +122,22 @@ class TooLarge(ApiError):
     status = 413
     kind = "invalid_request_error"
     code = "request_too_large"
+
+
+class RateLimited(ApiError):
+    """`retry_after_s`, 1 to 60: official clients ignore longer waits, or take them literally."""
+
+    status = 429
+    kind = "rate_limit_error"
+    code = "rate_limit_exceeded"
+
+    def __init__(self, message: str, *, retry_after_s: int) -> None:
+        super().__init__(message)
+        self.retry_after_s = min(max(retry_after_s, 1), 60)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"Retry-After": str(self.retry_after_s)}
 
 
 class HeaderTooLong(ApiError):

@@ -18,21 +18,25 @@ from prefold.proxy.attempts import Attempts
 from prefold.proxy.call import Call
 from prefold.proxy.errors import UpstreamTimedOut
 from prefold.proxy.exchange import Exchange
+from prefold.proxy.heartbeat import beating
 from prefold.proxy.openai import Body
 from prefold.proxy.pins import Pins
 from prefold.proxy.preparing import Preparing
 from prefold.proxy.recording import recorded
+from prefold.proxy.relay import ClientStream
 
 Prepare = Callable[[web.Request, RequestRecord], Awaitable[Call]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineOptions:
-    """Seconds; `total_s` 0: a request may take as long as it takes."""
+    """Seconds; `total_s` 0: a request may take as long as it takes; `heartbeat_s` 0: silence while
+    a stream has not begun."""
 
     decision_header: bool
     write_s: float
     total_s: float
+    heartbeat_s: float
 
 
 class Pipeline:
@@ -80,24 +84,27 @@ class Pipeline:
             try:
                 async with asyncio.timeout(self._options.total_s or None):
                     call = await prepare(request, record)
-                    exchange = await self._attempts.open(call, record)
+                    out = ClientStream(request, self._options.write_s)
+                    exchange = await self._open(call, out, record)
                     try:
-                        return await self._answer(request, call, exchange, record)
+                        return await self._answer(call, out, exchange, record)
                     finally:
                         exchange.close()
             except TimeoutError as error:
                 raise UpstreamTimedOut("The request took longer than it may.") from error
 
+    async def _open(self, call: Call, out: ClientStream, record: RequestRecord) -> Exchange:
+        opening = self._attempts.open(call, record)
+        if not (self._options.heartbeat_s and record.streamed):
+            return await opening
+        return await beating(out, opening, self._options.heartbeat_s, call.protocol)
+
     async def _answer(
-        self, request: web.Request, call: Call, exchange: Exchange, record: RequestRecord
+        self, call: Call, out: ClientStream, exchange: Exchange, record: RequestRecord
     ) -> web.StreamResponse:
         self._learn(call, exchange)  # a client may ask for a response while it is being made
         response, failure = await answer(
-            request,
-            exchange,
-            record,
-            decision_header=self._options.decision_header,
-            write_s=self._options.write_s,
+            out, exchange, record, decision_header=self._options.decision_header
         )
         note_end(exchange, failure, record, several=call.several)
         if isinstance(failure, UpstreamDisconnected):

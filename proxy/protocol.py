@@ -42,7 +42,7 @@ class Protocol:
     meter: Callable[[bool], Meter] | None
     read: Callable[[bytes], Whole]
     wrong: Callable[[ApiError], bytes]
-    cut: Callable[[Meter, ApiError], bytes]
+    cut: Callable[[Meter | None, ApiError], bytes]
 
 
 class _Completion(msgspec.Struct):
@@ -159,16 +159,24 @@ class Relayed(ApiError):
 def normalised(protocol: Protocol, status: int, body: bytes) -> bytes | None:
     """The body of an error answer in the shape that clients understand; None if it is in it."""
     seen = _decode_any(body)
-    error = seen.get("error") if isinstance(seen, dict) else None
-    if isinstance(error, dict):
+    if isinstance(seen, dict) and isinstance(seen.get("error"), dict):
         return None
+    return protocol.wrong(error_of(status, body))
+
+
+def error_of(status: int, body: bytes) -> Relayed:
+    """What an error answer says, in whatever shape."""
+    seen = _decode_any(body)
     if not isinstance(seen, dict):
         seen = {}
-    places = (error, seen.get("message"), seen.get("detail"))  # OpenAI's old form, flat, FastAPI's
+    error = seen.get("error")
+    if isinstance(error, dict):
+        seen = error
+    places = (error, seen.get("message"), seen.get("detail"))  # a bare text, OpenAI's, FastAPI's
     said = next((text for text in places if isinstance(text, str)), None)
     code = seen.get("code")
     message = said or f"The backend answered {status}."
-    return protocol.wrong(Relayed(status, message, code if isinstance(code, str) else None))
+    return Relayed(status, message, code if isinstance(code, str) else None)
 
 
 def _decode_any(body: bytes) -> Any:

@@ -90,10 +90,12 @@ class ClientStream:
     def __init__(self, request: web.Request, write_s: float) -> None:
         self._request = request
         self._write_s = write_s
+        self.begun = False
 
     async def begin(self, status: int, headers: CIMultiDict[str]) -> None:
         self.response = web.StreamResponse(status=status, headers=headers)
         self._request[STARTED] = True
+        self.begun = True
         await self._guarded(self.response.prepare(self._request))
 
     @property

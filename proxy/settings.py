@@ -61,6 +61,7 @@ class Timeouts:
     write_s: Positive = 60.0
     queue_s: NotNegative = 10.0
     total_s: NotNegative = 0.0
+    heartbeat_s: NotNegative = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
