@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import getpass
+import hashlib
 import importlib
+import json
 import logging
+import secrets
 import sys
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +19,8 @@ import click
 
 from prefold import __version__
 from prefold.proxy.errors import SettingsError
+
+log = logging.getLogger(__name__)
 
 # Commands with many options of their own live in their own modules, loaded when named.
 ELSEWHERE = {"demo": "prefold.proxy.demo.command:demo"}
@@ -81,6 +88,7 @@ def serve(
 ) -> None:
     """Run the proxy in front of one or more LLM servers."""
     from prefold.proxy import serve as server
+    from prefold.proxy.settings_checks import warnings_of
 
     flags = {"host": host, "port": port, "admin_port": admin_port}
     logging.basicConfig(
@@ -89,11 +97,16 @@ def serve(
     with ExitStack() as stack:
         if embedded:
             backends = (*backends, *_embedded_engines(stack, embedded))
+        read = partial(_read_settings, config, backends, flags)
         settings = _settings(config, backends, flags)
         if not settings.backends:
             raise click.UsageError("no backends: give --backend URL or a [[backends]] table")
+        for warning in warnings_of(settings):
+            log.warning("%s", warning)
         try:
-            server.run(settings, exit_with_stdin=exit_with_stdin)
+            server.run(settings, exit_with_stdin=exit_with_stdin, reload=read)
+        except SettingsError as error:  # a file of TLS
+            raise click.ClickException(str(error)) from None
         except OSError as error:
             raise click.ClickException(f"cannot listen: {error}") from None
 
@@ -127,6 +140,37 @@ def check(config: Path | None, backends: tuple[str, ...]) -> None:
         sys.exit(1)
 
 
+@main.command()
+@click.option("--tenant", default="default", show_default=True, help="Whose key it is.")
+@click.option(
+    "--digest", is_flag=True, help="Read a key from standard input; print its digest only."
+)
+def key(tenant: str, digest: bool) -> None:
+    """Make an API key for a client, with the settings that let it in.
+
+    The key is shown this once; the settings hold its digest.
+    """
+    if digest:
+        click.echo(_digest(_read_key()))
+        return
+    if not tenant or not tenant.isprintable():
+        raise click.UsageError("--tenant: printable characters, at least one")
+    made, named = f"pf-{secrets.token_urlsafe(32)}", json.dumps(tenant, ensure_ascii=False)
+    click.echo(f'{made}\n\n[[keys]]\ntenant = {named}\nsha256 = "{_digest(made)}"')
+
+
+def _read_key() -> str:
+    text = getpass.getpass("Key: ") if sys.stdin.isatty() else sys.stdin.readline()
+    text = text.strip()
+    if not text or not text.isascii() or not text.isprintable() or " " in text:
+        raise click.UsageError("a key is printable ASCII without blanks")
+    return text
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
 @main.group()
 def tokenizer() -> None:
     """Tokenizer files."""
@@ -154,13 +198,18 @@ def _say_steps(what: str, done: int, total: int) -> None:
 
 
 def _settings(config: Path | None, backends: tuple[str, ...], flags: dict[str, Any]) -> Any:
+    try:
+        return _read_settings(config, backends, flags)
+    except SettingsError as error:
+        raise click.ClickException(str(error)) from None
+
+
+def _read_settings(config: Path | None, backends: tuple[str, ...], flags: dict[str, Any]) -> Any:
+    """Raises SettingsError."""
     from prefold.proxy.settings import load
 
     given = {key: value for key, value in flags.items() if value is not None}
-    try:
-        return load(config, backends=backends, overrides={"server": given} if given else None)
-    except SettingsError as error:
-        raise click.ClickException(str(error)) from None
+    return load(config, backends=backends, overrides={"server": given} if given else None)
 
 
 if __name__ == "__main__":

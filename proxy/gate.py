@@ -8,16 +8,16 @@ response is prepared, since a stream's are long gone when its handler returns.
 from __future__ import annotations
 
 import hmac
-import ipaddress
 import secrets
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
 from aiohttp import web
 
-from prefold.proxy.errors import Forbidden, RateLimited, Unauthorized
+from prefold.proxy.addresses import host_is_loopback
+from prefold.proxy.errors import Forbidden, Unauthorized
 from prefold.proxy.keys import KeyRing
 from prefold.proxy.rate_limit import Allowance, RateLimiter
 from prefold.proxy.request_keys import TENANT
@@ -28,6 +28,7 @@ Middleware = Any
 
 REQUEST_ID = web.RequestKey("request_id", str)
 """In `X-Request-Id` and in logs: the client's own where it sent a usable one."""
+_PREFLIGHT = web.RequestKey("preflight", web.Response)
 _ALLOWANCE = web.RequestKey("allowance", Allowance)
 
 MAX_REQUEST_ID_CHARS = 128
@@ -54,11 +55,7 @@ class Gate:
         app.on_response_prepare.append(self.add_headers)
 
     def middlewares(self) -> list[Middleware]:
-        return [
-            web.middleware(self._with_id),
-            web.middleware(self._preflight),
-            web.middleware(self._with_key),
-        ]
+        return [self._with_id, self._preflight, self._with_key]
 
     async def add_headers(self, request: web.Request, response: web.StreamResponse) -> None:
         """For `on_response_prepare`."""
@@ -78,10 +75,12 @@ class Gate:
             if origin != "*":
                 headers.add("Vary", "Origin")
 
+    @web.middleware
     async def _with_id(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         request[REQUEST_ID] = _usable(request.headers.get("X-Request-Id", "")) or _new_id()
         return await handler(request)
 
+    @web.middleware
     async def _preflight(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         asked = request.headers.get("Access-Control-Request-Method")
         if request.method != "OPTIONS" or not asked or self._allowed_origin(request) is None:
@@ -98,6 +97,7 @@ class Gate:
         )
         return request[_PREFLIGHT]
 
+    @web.middleware
     async def _with_key(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         # The route's own path, so that what is checked is what is served.
         resource = request.match_info.route.resource
@@ -107,18 +107,20 @@ class Gate:
         request[TENANT] = tenant.name
         if not tenant.key_digest:
             return await handler(request)
-        allowance = self.limiter.admit(
-            tenant.key_digest,
-            requests_per_minute=tenant.limits.requests_per_minute,
-            parallel=tenant.limits.parallel,
-            now=self.clock(),
-        )
-        if allowance is not None:
-            request[_ALLOWANCE] = allowance
+        key, limits = tenant.key_digest, tenant.limits
+        per_minute, now = limits.requests_per_minute, self.clock()
+        try:
+            self.limiter.admit(
+                key, requests_per_minute=per_minute, parallel=limits.parallel, now=now
+            )
+        finally:
+            allowance = self.limiter.allowance(key, requests_per_minute=per_minute, now=now)
+            if allowance is not None:
+                request[_ALLOWANCE] = allowance
         try:
             return await handler(request)
         finally:
-            self.limiter.release(tenant.key_digest)
+            self.limiter.release(key)
 
     def _allowed_origin(self, request: web.Request) -> str | None:
         origin = request.headers.get("Origin")
@@ -127,3 +129,43 @@ class Gate:
         if "*" in self.cors_origins:
             return "*"
         return origin if origin in self.cors_origins else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdminGate:
+    """Of the admin port. `key` "": whoever reaches the port, a loopback address then, may use it,
+    but no web page that a browser on this machine shows."""
+
+    key: str
+
+    def install(self, app: web.Application) -> None:
+        app.middlewares.append(self._guarded)
+
+    @web.middleware
+    async def _guarded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        if "Origin" in request.headers:
+            raise Forbidden("The admin port is not for web pages.")
+        if self.key:
+            if not _is_bearer(request.headers.get("Authorization", ""), self.key):
+                raise Unauthorized("The admin port needs its own key.")
+        elif not host_is_loopback(request.headers.get("Host", "")):
+            # A page whose own name was made to resolve to 127.0.0.1 sends no Origin.
+            raise Forbidden("Without a key the admin port is reached by its address only.")
+        return await handler(request)
+
+
+def _is_bearer(value: str, key: str) -> bool:
+    scheme, _, token = value.partition(" ")
+    digests = [sha256(text.strip().encode("utf-8", "surrogateescape")) for text in (token, key)]
+    same = hmac.compare_digest(digests[0].digest(), digests[1].digest())
+    return same and scheme.lower() == "bearer"
+
+
+def _usable(request_id: str) -> str:
+    """ "" for one that would do harm in a header or a log line."""
+    fits = 0 < len(request_id) <= MAX_REQUEST_ID_CHARS
+    return request_id if fits and request_id.isascii() and request_id.isprintable() else ""
+
+
+def _new_id() -> str:
+    return f"req-{secrets.token_hex(16)}"

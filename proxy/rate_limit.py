@@ -35,19 +35,23 @@ class RateLimiter:
 
     def admit(
         self, key: Hashable, *, requests_per_minute: float, parallel: int, now: float
-    ) -> Allowance | None:
-        """Count a request in; None where no rate is set. Limits of 0 are none. Each call that
-        returns is paired with one `release`. Raises RateLimited, and then nothing was counted."""
-        burst = max(requests_per_minute, 1.0)
-        use = self._uses.setdefault(key, _Use(tokens=burst, at=now))
+    ) -> None:
+        """Count a request in; limits of 0 are none. Each call that returns is paired with one
+        `release`. Raises RateLimited, and then nothing was counted."""
+        use = self._use(key, requests_per_minute, now)
         if parallel and use.parallel >= parallel:
             raise RateLimited("Too many requests of this API key at once.", retry_after_s=1)
         if requests_per_minute:
-            _refill(use, requests_per_minute / 60.0, burst, now)
             _take(use, requests_per_minute / 60.0)
         use.parallel += 1
+
+    def allowance(
+        self, key: Hashable, *, requests_per_minute: float, now: float
+    ) -> Allowance | None:
+        """None where no rate is set."""
         if not requests_per_minute:
             return None
+        use = self._use(key, requests_per_minute, now)
         return Allowance(limit=math.ceil(requests_per_minute), remaining=int(use.tokens))
 
     def release(self, key: Hashable) -> None:
@@ -59,11 +63,14 @@ class RateLimiter:
         use = self._uses.get(key)
         return use.parallel if use is not None else 0
 
-
-def _refill(use: _Use, per_second: float, burst: float, now: float) -> None:
-    elapsed = max(now - use.at, 0.0)
-    use.tokens = min(use.tokens + elapsed * per_second, burst)
-    use.at = max(now, use.at)
+    def _use(self, key: Hashable, requests_per_minute: float, now: float) -> _Use:
+        """Refilled up to now."""
+        burst = max(requests_per_minute, 1.0)
+        use = self._uses.setdefault(key, _Use(tokens=burst, at=now))
+        elapsed = max(now - use.at, 0.0)
+        use.tokens = min(use.tokens + elapsed * requests_per_minute / 60.0, burst)
+        use.at += elapsed
+        return use
 
 
 def _take(use: _Use, per_second: float) -> None:

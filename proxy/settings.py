@@ -15,11 +15,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
-from urllib.parse import urlsplit
 
 import msgspec
 
 from prefold.proxy.errors import SettingsError
+from prefold.proxy.settings_checks import checked, with_named_backends, with_secrets
 
 ENV_PREFIX = "PREFOLD_"
 
@@ -48,7 +48,7 @@ class Server:
     log_requests: bool = True
     tls_certificate: str = ""
     tls_key: str = ""
-    admin_key: str = ""
+    admin_key: str = field(default="", repr=False)
     admin_key_file: str = ""
     cors_origins: tuple[str, ...] = ()
 
@@ -86,7 +86,7 @@ class Routing:
     initial_prefill_tokens_per_s: Positive = 5000.0
     tenant_header: str = ""
     pinned_backend: str = ""
-    secret: str = ""
+    secret: str = field(default="", repr=False)
     secret_file: str = ""
 
 
@@ -117,7 +117,7 @@ class Backend:
     url: str
     name: str = ""
     engine: Literal["auto", "llama.cpp", "vllm", "openai"] = "auto"
-    api_key: str = ""
+    api_key: str = field(default="", repr=False)
     api_key_file: str = ""
     pass_client_key: bool = False
     ca_file: str = ""
@@ -181,7 +181,7 @@ def load(
         settings = msgspec.convert(data, Settings)
     except msgspec.ValidationError as error:
         raise SettingsError(_readable(str(error))) from None
-    return _with_checked_backends(settings)
+    return checked(with_secrets(with_named_backends(settings), env))
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
@@ -257,42 +257,3 @@ def _readable(error: str) -> str:
     """msgspec says "... - at `$.server.port`"; a reader of TOML looks for `server.port`."""
     reason, _, where = error.partition(" - at `$.")
     return f"{where.rstrip('`')}: {reason}" if where else error
-
-
-def _with_checked_backends(settings: Settings) -> Settings:
-    """Names default to host:port of the URL and must be unique; URLs are http(s) without a path."""
-    _reject_shared_aliases(settings.models)
-    named = []
-    seen: set[str] = set()
-    for number, backend in enumerate(settings.backends):
-        netloc = _checked_netloc(backend.url, f"backends[{number}].url")
-        url = f"{urlsplit(backend.url).scheme}://{netloc}"
-        name = backend.name or netloc
-        if not name.isprintable():
-            raise SettingsError(f"backends[{number}].name: only printable characters")
-        if name in seen:
-            raise SettingsError(f"backends[{number}].name: {name!r} is used twice")
-        seen.add(name)
-        named.append(dataclasses.replace(backend, url=url, name=name))
-    return dataclasses.replace(settings, backends=tuple(named))
-
-
-def _checked_netloc(url: str, where: str) -> str:
-    try:
-        parts = urlsplit(url)
-        valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:  # a port that is no port, a bracket that is not closed
-        valid = False
-    if not valid:
-        raise SettingsError(f"{where}: expected http://HOST:PORT")
-    if parts.path.rstrip("/") or parts.query or parts.fragment or "@" in parts.netloc:
-        raise SettingsError(f"{where}: only scheme, host and port (paths such as /v1 are added)")
-    return parts.netloc
-
-
-def _reject_shared_aliases(models: Mapping[str, Model]) -> None:
-    owners: dict[str, str] = {}
-    for name, model in models.items():
-        for alias in model.aliases:
-            if owners.setdefault(alias, name) != name:
-                raise SettingsError(f'models."{name}".aliases: {alias!r} is that of another model')

@@ -1,0 +1,303 @@
+"""OpenAPI 3.1 of both ports. What a path takes and does comes from `routes`, the members of a
+request from the structs that read it; only what prefold answers itself is written out here.
+
+Bodies that are passed on are described by what prefold needs of them: the rest is the engine's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from prefold import __version__
+from prefold.proxy.routes import ROUTES, Passage, Route
+
+Json = dict[str, Any]
+
+REF = "#/components/schemas/{name}"
+DATA, ADMIN = "data", "admin"
+METHODS_OF_ANY = ("get", "post", "delete")
+"""What is described of a path that takes every method."""
+
+
+def document(data_url: str, admin_url: str) -> Json:
+    """Both ports in one document: each path names the server that has it."""
+    paths: Json = {}
+    for route in ROUTES:
+        for path, parameters in described_paths(route.path):
+            item = paths.setdefault(path, {"servers": [{"url": data_url}]})
+            if parameters:
+                item["parameters"] = parameters
+            for method in METHODS_OF_ANY if route.method == "*" else (route.method.lower(),):
+                item[method] = _data_operation(route, path, method)
+    for path, operations in _admin_paths().items():
+        paths[path] = {"servers": [{"url": admin_url}], **operations}
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "prefold",
+            "version": __version__,
+            "summary": "OpenAI-compatible reverse proxy that makes LLM prefill cheap",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "tags": [
+            {"name": DATA, "description": "What OpenAI clients talk to."},
+            {"name": ADMIN, "description": "For operators, never for clients."},
+        ],
+        # Either is off where the settings hold no keys.
+        "security": [{"key": []}, {}],
+        "paths": paths,
+        "components": {
+            "schemas": {**_body_schemas(), **OWN_SCHEMAS},
+            "responses": _error_responses(),
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def described_paths(path: str) -> Iterator[tuple[str, list[Json]]]:
+    """aiohttp's pattern as OpenAPI's paths, with their parameters: `/v1/files{rest:(/.*)?}` is the
+    folder and what is below it."""
+    plain, _, rest = path.partition("{")
+    if not rest:
+        yield plain, []
+        return
+    name, _, after = rest.partition("}")
+    name, _, pattern = name.partition(":")
+    if pattern == "(/.*)?":
+        yield plain, []
+    if pattern.endswith("/.*") or pattern == "(/.*)?":
+        plain += "/"
+    described = {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+    yield f"{plain}{{{name}}}{after}", [described]
+
+
+# -- the data port --------------------------------------------------------------------------------
+
+SUMMARIES = {
+    Passage.PREFIX: "Routed by the prefix of its prompt",
+    Passage.LOAD: "Passed to the least loaded backend that serves the model",
+    Passage.PINNED: "Passed to the backend that made the response",
+    Passage.STATEFUL: "Passed to the backend that the settings name for state, else refused",
+    Passage.OWN: "Answered by prefold",
+    Passage.REFUSED: "Refused: no plain HTTP exchange",
+}
+
+
+def _data_operation(route: Route, path: str, method: str) -> Json:
+    operation: Json = {"tags": [DATA], "summary": SUMMARIES[route.passage]}
+    error = "AnthropicError" if path.startswith("/v1/messages") else "Error"
+    if route.passage is Passage.OWN:
+        operation["responses"] = _own_responses(path)
+        return operation
+    if route.passage is Passage.REFUSED:
+        operation["responses"] = _errors(error, 401, 429, 501)
+        return operation
+    statuses = [400, 401, 404, 413, 429, 502, 503, 504]
+    if route.passage is Passage.STATEFUL:
+        statuses.append(501)
+    operation["responses"] = {
+        "200": {"description": "The backend's answer.", "content": _any_content(route)},
+        **_errors(error, *statuses),
+        "default": {"description": "The backend's own answer, passed on."},
+    }
+    if method == "post":
+        operation["requestBody"] = _request_body(route)
+    return operation
+
+
+def _request_body(route: Route) -> Json:
+    if route.body is not None:
+        schema = {"$ref": REF.format(name=route.body.__name__)}
+        return {"required": True, "content": {"application/json": {"schema": schema}}}
+    schema = {"type": "object", "properties": {"model": {"type": "string"}}}
+    content = {"application/json": {"schema": schema}}
+    if route.path.startswith(("/v1/audio/", "/v1/images/edits")):
+        content["multipart/form-data"] = {"schema": schema}
+    return {"required": False, "content": content}
+
+
+def _any_content(route: Route) -> Json:
+    if route.passage is not Passage.PREFIX:
+        return {"*/*": {}}
+    return {"application/json": {"schema": {"type": "object"}}, "text/event-stream": {}}
+
+
+def _own_responses(path: str) -> Json:
+    if path == "/health":
+        return {"200": _json("The process lives.", "Health")}
+    if path == "/ready":
+        return {
+            "200": _json("A backend is ready.", "Ready"),
+            "503": _json("None is, or the process was told to end.", "Ready"),
+        }
+    if path == "/v1/models":
+        return {"200": _json("The union over backends, and aliases.", "ModelList")} | _errors(
+            "Error", 401, 429
+        )
+    return {"200": _json("The model.", "Model")} | _errors("Error", 401, 404, 429)
+
+
+REASONS = {
+    400: "The request is malformed, or asks for too much.",
+    401: "No key, or a wrong one.",
+    403: "Not for web pages, and only by address where no key is set.",
+    404: "Unknown model, path, or name.",
+    409: "There is one of this name.",
+    413: "The body is too large.",
+    429: "Over the rate of this key; or the backends', passed on.",
+    501: "prefold does not serve this path.",
+    502: "The backend failed.",
+    503: "No backend is available, or the queue is full.",
+    504: "The backend took too long.",
+}
+
+
+def _errors(schema: str, *statuses: int) -> Json:
+    return {
+        str(status): {"$ref": f"#/components/responses/{schema}{status}"}
+        for status in sorted(statuses)
+    }
+
+
+def _error_responses() -> Json:
+    return {
+        f"{schema}{status}": _json(reason, schema)
+        for schema in ("Error", "AnthropicError")
+        for status, reason in REASONS.items()
+    }
+
+
+def _json(description: str, schema: str) -> Json:
+    content = {"application/json": {"schema": {"$ref": REF.format(name=schema)}}}
+    return {"description": description, "content": content}
+
+
+def _body_schemas() -> Json:
+    """Of the structs by which requests are read: they name what decides the routing."""
+    bodies = [route.body for route in ROUTES if route.body is not None]
+    _, schemas = msgspec.json.schema_components(bodies, ref_template=REF)
+    return schemas
+
+
+# -- the admin port -------------------------------------------------------------------------------
+
+
+def _admin_paths() -> Json:
+    name = {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}
+    new = {"application/json": {"schema": {"$ref": REF.format(name="NewBackend")}}}
+    metrics = {"text/plain": {"schema": {"type": "string"}}}
+    return {
+        "/metrics": {
+            "get": _admin(
+                "Figures for Prometheus", {"200": {"description": "Figures.", "content": metrics}}
+            )
+        },
+        "/report": {
+            "get": _admin("Totals since start", {"200": _json("Totals.", "Report")}),
+        },
+        "/openapi.json": {
+            "get": _admin("This document", {"200": _json("The document.", "Any")}),
+        },
+        "/backends": {
+            "get": _admin("The backends", {"200": _json("The backends.", "BackendList")}),
+            "post": {
+                **_admin("Add a backend", {"201": _json("It is there.", "Backend")}, 400, 409, 413),
+                "requestBody": {"required": True, "content": new},
+            },
+        },
+        "/backends/{name}": {
+            "parameters": [name],
+            "delete": _admin(
+                "Remove a backend; its streams finish",
+                {"200": _json("It takes nothing new.", "Any")},
+                404,
+            ),
+        },
+        "/reload": {
+            "post": _admin("Read the settings again", {"200": _json("What changed.", "Any")}, 400)
+        },
+    }
+
+
+def _admin(summary: str, responses: Json, *errors: int) -> Json:
+    return {
+        "tags": [ADMIN],
+        "summary": summary,
+        "responses": responses | _errors("Error", 401, 403, *errors),
+    }
+
+
+# -- what prefold says itself ---------------------------------------------------------------------
+
+
+def _object(properties: Json, *, closed: bool = False) -> Json:
+    """All of them are there."""
+    made: Json = {"type": "object", "properties": properties, "required": list(properties)}
+    if closed:
+        made["additionalProperties"] = False
+    return made
+
+
+STRING: Json = {"type": "string"}
+STRING_OR_NULL: Json = {"type": ["string", "null"]}
+COUNT: Json = {"type": "integer", "minimum": 0}
+ANY_OBJECT: Json = {"type": "object"}
+
+OWN_SCHEMAS: Json = {
+    "Error": _object(
+        {
+            "error": _object(
+                {
+                    "message": STRING,
+                    "type": STRING,
+                    "param": STRING_OR_NULL,
+                    "code": STRING_OR_NULL,
+                }
+            )
+        }
+    ),
+    "AnthropicError": _object(
+        {"type": {"const": "error"}, "error": _object({"type": STRING, "message": STRING})}
+    ),
+    "Model": _object({"id": STRING, "object": {"const": "model"}}),
+    "ModelList": _object(
+        {
+            "object": {"const": "list"},
+            "data": {"type": "array", "items": {"$ref": REF.format(name="Model")}},
+        }
+    ),
+    "Health": _object({"status": {"const": "ok"}}, closed=True),
+    "Ready": _object(
+        {
+            "status": {"enum": ["ready", "waiting", "draining"]},
+            "backends": {"type": "array", "items": STRING},
+        },
+        closed=True,
+    ),
+    "Report": _object(
+        {
+            "total": ANY_OBJECT,
+            "backends": {"type": "object", "additionalProperties": ANY_OBJECT},
+            "definitions": {"type": "object", "additionalProperties": STRING},
+            "tokenizers": {"type": "object", "additionalProperties": ANY_OBJECT},
+        }
+    ),
+    "Backend": _object({"name": STRING, "url": STRING}),
+    "BackendList": _object(
+        {"backends": {"type": "array", "items": {"$ref": REF.format(name="Backend")}}}
+    ),
+    "NewBackend": {
+        "type": "object",
+        "description": "A [[backends]] table of the settings.",
+        "properties": {
+            "url": {"type": "string", "format": "uri", "pattern": "^https?://[^/?#@]+$"},
+            "name": STRING,
+            "max_in_flight": {"type": "integer", "minimum": 1},
+        },
+        "required": ["url"],
+    },
+    "Any": ANY_OBJECT,
+}

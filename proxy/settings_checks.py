@@ -1,0 +1,172 @@
+"""What settings must be beyond their types, and the secrets that files and the environment hold.
+Called by `settings.load` only; every SettingsError names the key, none quotes a secret.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from prefold.proxy.addresses import is_loopback
+from prefold.proxy.errors import SettingsError
+
+if TYPE_CHECKING:
+    from prefold.proxy.settings import Backend, Key, Model, Server, Settings
+
+SECRETS = frozenset(("admin_key", "api_key", "secret"))
+"""Settings that are never shown. Digests of keys are no secrets, long random keys given."""
+ENV_MARK = "env:"
+
+
+def with_named_backends(settings: Settings) -> Settings:
+    """Names default to host:port of the URL and must be unique; URLs are http(s) without a path."""
+    named = []
+    seen: set[str] = set()
+    for number, backend in enumerate(settings.backends):
+        netloc = _checked_netloc(backend.url, f"backends[{number}].url")
+        url = f"{urlsplit(backend.url).scheme}://{netloc}"
+        name = backend.name or netloc
+        if not name.isprintable():
+            raise SettingsError(f"backends[{number}].name: only printable characters")
+        if name in seen:
+            raise SettingsError(f"backends[{number}].name: {name!r} is used twice")
+        if backend.ca_file and not url.startswith("https:"):
+            raise SettingsError(f"backends[{number}].ca_file: its url is not https")
+        seen.add(name)
+        named.append(dataclasses.replace(backend, url=url, name=name))
+    return dataclasses.replace(settings, backends=tuple(named))
+
+
+def with_secrets(settings: Settings, env: Mapping[str, str]) -> Settings:
+    """Each `*_file` read into the setting that it stands for; a backend's api_key, which no
+    environment variable of ours can hold, may be `env:NAME`."""
+    server, routing = settings.server, settings.routing
+    admin_key = _secret(server.admin_key, server.admin_key_file, "server.admin_key")
+    secret = _secret(routing.secret, routing.secret_file, "routing.secret")
+    return dataclasses.replace(
+        settings,
+        server=dataclasses.replace(server, admin_key=admin_key),
+        routing=dataclasses.replace(routing, secret=secret),
+        backends=tuple(
+            _with_api_key(backend, env, f"backends[{number}].api_key")
+            for number, backend in enumerate(settings.backends)
+        ),
+    )
+
+
+def checked(settings: Settings) -> Settings:
+    """The settings, if they are fit to start with; raises SettingsError."""
+    _check_server(settings.server)
+    _check_keys(settings.keys)
+    _check_aliases(settings.models)
+    pinned = settings.routing.pinned_backend
+    if pinned and pinned not in {backend.name for backend in settings.backends}:
+        raise SettingsError(f"routing.pinned_backend: no backend is named {pinned!r}")
+    return settings
+
+
+def warnings_of(settings: Settings) -> list[str]:
+    """What is allowed and may not be meant, one line each."""
+    found = []
+    if not settings.keys and not is_loopback(settings.server.host):
+        found.append(
+            f"server.host is {settings.server.host!r} and no [[keys]] are set:"
+            " whoever reaches this port may use the backends"
+        )
+    if settings.keys and not is_loopback(settings.server.host) and not settings.server.tls_key:
+        found.append(
+            f"server.host is {settings.server.host!r} without TLS:"
+            " keys and prompts can be read on the way, unless something before it ends TLS"
+        )
+    return found
+
+
+def _secret(value: str, file: str, where: str) -> str:
+    if not file:
+        return value
+    if value:
+        raise SettingsError(f"{where} and {where}_file: give one of them")
+    try:
+        text = Path(file).read_text(encoding="utf-8")
+    except OSError as error:
+        raise SettingsError(f"{where}_file: cannot read {file}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise SettingsError(f"{where}_file: {file} is not UTF-8") from None
+    text = text.removesuffix("\n").removesuffix("\r")
+    if not text:
+        raise SettingsError(f"{where}_file: {file} is empty")
+    return text
+
+
+def _with_api_key(backend: Backend, env: Mapping[str, str], where: str) -> Backend:
+    key = _secret(backend.api_key, backend.api_key_file, where)
+    key = _header_value(_from_environment(key, env, where), where)
+    return dataclasses.replace(backend, api_key=key)
+
+
+def _from_environment(value: str, env: Mapping[str, str], where: str) -> str:
+    if not value.startswith(ENV_MARK):
+        return value
+    name = value.removeprefix(ENV_MARK)
+    if not env.get(name):
+        raise SettingsError(f"{where}: the environment variable {name} is not set")
+    return env[name]
+
+
+def _header_value(value: str, where: str) -> str:
+    """A line break would end the header it is sent in."""
+    if not value.isascii() or not value.isprintable():
+        raise SettingsError(f"{where}: only printable ASCII characters")
+    return value
+
+
+def _check_server(server: Server) -> None:
+    if bool(server.tls_certificate) != bool(server.tls_key):
+        missing = "tls_key" if server.tls_certificate else "tls_certificate"
+        raise SettingsError(f"server.{missing}: tls_certificate and tls_key go together")
+    if not server.admin_key and not is_loopback(server.admin_host):
+        raise SettingsError(
+            f"server.admin_key: needed, since admin_host {server.admin_host!r} is open to others"
+        )
+    _header_value(server.admin_key, "server.admin_key")
+    for origin in server.cors_origins:
+        if origin != "*" and not re.fullmatch(r"https?://[^/?#@\s]+", origin):
+            raise SettingsError(f"server.cors_origins: {origin!r} is not https://HOST[:PORT] or *")
+
+
+def _check_keys(keys: tuple[Key, ...]) -> None:
+    seen: dict[str, int] = {}
+    for number, key in enumerate(keys):
+        where = f"keys[{number}]"
+        if not key.tenant or not key.tenant.isprintable():
+            raise SettingsError(f"{where}.tenant: printable characters, at least one")
+        if not re.fullmatch(r"[0-9a-fA-F]{64}", key.sha256):
+            raise SettingsError(f"{where}.sha256: 64 hex digits; `prefold key` makes them")
+        other = seen.setdefault(key.sha256.lower(), number)
+        if other != number:
+            raise SettingsError(f"{where}.sha256: the same key as keys[{other}]")
+
+
+def _checked_netloc(url: str, where: str) -> str:
+    try:
+        parts = urlsplit(url)
+        valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # a port that is no port, a bracket that is not closed
+        valid = False
+    if not valid:
+        raise SettingsError(f"{where}: expected http://HOST:PORT")
+    if parts.path.rstrip("/") or parts.query or parts.fragment or "@" in parts.netloc:
+        raise SettingsError(f"{where}: only scheme, host and port (paths such as /v1 are added)")
+    return parts.netloc
+
+
+def _check_aliases(models: Mapping[str, Model]) -> None:
+    owners: dict[str, str] = {}
+    for name, model in models.items():
+        for alias in model.aliases:
+            if owners.setdefault(alias, name) != name:
+                raise SettingsError(f'models."{name}".aliases: {alias!r} is that of another model')
