@@ -1,7 +1,8 @@
-"""One LLM server as the proxy knows it: identity, health, load, learned prefill rate."""
+"""One LLM server as the proxy knows it: identity, limits, health, load, learned prefill rate."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
 from ssl import SSLContext
 
@@ -61,6 +62,7 @@ class Backend:
         self.headers = headers
         self.engine = engine
         self.ssl = ssl
+        """For an https URL; None: its certificate is checked against the system's authorities."""
         self.pass_client_key = pass_client_key
         self.max_in_flight = max_in_flight
         self.health = Health(rules)
@@ -72,6 +74,12 @@ class Backend:
         self.rate = PrefillRate()
         self.in_flight = 0
         self.queued_tokens = 0
+        self.on_change: Callable[[], None] = _nobody
+        """Called when it may have become able to take a request that it could not take before."""
+
+    @property
+    def has_room(self) -> bool:
+        return self.in_flight < self.max_in_flight
 
     def serves(self, model: str) -> bool:
         return self.facts is not None and any(model == served.id for served in self.facts.models)
@@ -86,6 +94,10 @@ class Backend:
             f"<Backend {self.name} {self.mode} in_flight={self.in_flight}"
             f" queued_tokens={self.queued_tokens} {self.health!r}>"
         )
+
+
+def _nobody() -> None:
+    pass
 
 
 class Lease:
@@ -112,3 +124,4 @@ class Lease:
         self.prefilled()
         self.backend.in_flight -= 1
         self.backend.health.ended(outcome, now, trial=self._trial)
+        self.backend.on_change()

@@ -24,7 +24,10 @@ class Connections(aiohttp.TCPConnector):
         self._bodies: WeakKeyDictionary[ResponseHandler, aiohttp.StreamReader] = WeakKeyDictionary()
 
     async def connect(
-        self, req: aiohttp.ClientRequest, traces: list[Trace], timeout: aiohttp.ClientTimeout
+        self,
+        req: aiohttp.ClientRequest,
+        traces: list[Trace],
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - as in the base class
     ) -> Connection:
         """A server may have sent more than it was asked for while its connection lay idle. aiohttp
         would take that for the next request's answer."""
@@ -42,11 +45,13 @@ class Connections(aiohttp.TCPConnector):
         protocol = connection.protocol if connection is not None else None
         if protocol is None:
             return  # the body is here, whole
-        if protocol not in self._bodies and (closed := protocol.closed) is not None:
+        closed = protocol.closed
+        if closed is None:  # it is lost already
+            _end(response.content)
+            return
+        if protocol not in self._bodies:
             closed.add_done_callback(_when_closed(self._bodies, protocol))
         self._bodies[protocol] = response.content
-        if protocol.exception() is not None or not protocol.is_connected():
-            _end(response.content)
 
 
 def _when_closed(

@@ -26,8 +26,9 @@ class Decoder:
         if coding not in GZIP and coding != "deflate":
             raise UpstreamDisconnected("a coding that was not asked for")
         self._gzip = coding in GZIP
-        self._zlib = None if coding == "deflate" else zlib.decompressobj(GZIP_OR_ZLIB)
+        self._zlib = zlib.decompressobj(GZIP_OR_ZLIB) if self._gzip else None
         self._head = b""
+        self._empty = True
 
     def steps(self, piece: bytes) -> Iterator[bytes]:
         """Decoded bytes, at most `STEP_OUT` at a time, so that what inflates a thousandfold is
@@ -38,17 +39,23 @@ class Decoder:
             except zlib.error as error:
                 raise UpstreamDisconnected("a compressed body that is broken") from error
 
+    def finish(self) -> None:
+        """The body is over. One without any bytes is whole: there was nothing to compress."""
+        if not self._empty and (self._zlib is None or not self._zlib.eof):
+            raise UpstreamDisconnected("a compressed body that was cut")
+
     def _inflated(self, data: bytes) -> Iterator[bytes]:
+        self._empty = False
         if self._zlib is None:
-            # Some servers mean the bare format by "deflate", others the one with zlib's header.
             self._head += data
             if len(self._head) < 2:
                 return
-            data, self._head = self._head, b""
-            wrapped = data[0] & 0x0F == 8 and int.from_bytes(data[:2]) % 31 == 0
-            self._zlib = zlib.decompressobj(GZIP_OR_ZLIB if wrapped else RAW_DEFLATE)
-        while data:
+            data = self._head
+            self._zlib = zlib.decompressobj(_deflate_form(data))
+        while True:
             if self._zlib.eof:
+                if not data:
+                    return
                 if not self._gzip:
                     raise zlib.error("bytes after the end")
                 self._zlib = zlib.decompressobj(GZIP_OR_ZLIB)  # gzip may come in several members
@@ -56,6 +63,12 @@ class Decoder:
             if decoded:
                 yield decoded
             data = self._zlib.unused_data if self._zlib.eof else self._zlib.unconsumed_tail
+            # A full step may have left something that needs no further input.
+            if not data and len(decoded) < STEP_OUT:
+                return
 
-    def finish(self) -> None:
-        """The body is over. One without any bytes is whole: it had nothing to compress."""
+
+def _deflate_form(head: bytes) -> int:
+    """Some servers mean the bare form by "deflate", others the one with zlib's two-byte header."""
+    wrapped = head[0] & 0x0F == 8 and int.from_bytes(head[:2], "big") % 31 == 0
+    return GZIP_OR_ZLIB if wrapped else RAW_DEFLATE

@@ -5,6 +5,7 @@ An adapter asks; it keeps no state and decides nothing. Facts it cannot learn ar
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -99,16 +100,13 @@ class Endpoint:
     url: str
     headers: dict[str, str]
     timeout_s: float
+    ssl: ssl.SSLContext | None = None
 
     async def get(self, path: str) -> tuple[int, bytes]:
-        return await self.client.fetch(
-            "GET", self.url + path, headers=self.headers, timeout_s=self.timeout_s
-        )
+        return await self._fetch("GET", path)
 
     async def post(self, path: str, json: Any) -> tuple[int, bytes]:
-        return await self.client.fetch(
-            "POST", self.url + path, headers=self.headers, timeout_s=self.timeout_s, json=json
-        )
+        return await self._fetch("POST", path, json)
 
     async def get_json(self, path: str) -> Any:
         """The decoded body of a 200, None for every other status; BackendError if undecodable."""
@@ -118,6 +116,16 @@ class Endpoint:
     async def post_json(self, path: str, json: Any) -> Any:
         status, body = await self.post(path, json)
         return _decode(body) if status == 200 else None
+
+    async def _fetch(self, method: str, path: str, json: Any = None) -> tuple[int, bytes]:
+        return await self.client.fetch(
+            method,
+            self.url + path,
+            headers=self.headers,
+            timeout_s=self.timeout_s,
+            json=json,
+            ssl=self.ssl,
+        )
 
 
 class Engine(Protocol):

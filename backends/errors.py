@@ -1,4 +1,4 @@
-"""What can go wrong between us and an LLM server; foreign exceptions are mapped in client.py.
+"""What can go wrong between us and an LLM server; error_mapping.py makes these of foreign ones.
 
 BackendError
   ConnectFailed         no connection: TLS, name not found, connect timeout
@@ -6,6 +6,9 @@ BackendError
   LocalFault            no connection for a reason of our own: no descriptors, no ports
   UpstreamTimeout       connected, then silence for longer than allowed
   UpstreamDisconnected  the connection ended before the response did, or broke its framing
+NoRoom                  no backend was asked: all that could serve the request have enough to do
+  QueueFull             and enough requests wait already
+  QueueTimeout          and it has waited as long as it may
 """
 
 from __future__ import annotations
@@ -35,9 +38,13 @@ class UpstreamDisconnected(BackendError):
     pass
 
 
-class QueueFull(BackendError):
+class NoRoom(Exception):
+    """Root: a request did not get a place. It says nothing of any backend's health."""
+
+
+class QueueFull(NoRoom):
     pass
 
 
-class QueueTimeout(BackendError):
+class QueueTimeout(NoRoom):
     pass

@@ -1,15 +1,19 @@
 """The health of one backend: a pure state machine fed by active probes and by passive evidence.
 
 A passing probe alone never re-admits a backend that fails real requests: an engine that is stuck
-still answers /health. After an ejection one trial request at a time decides (half-open).
+still answers /health. After an ejection one trial request at a time decides (half-open). A backend
+that returns, to a fleet at work and with a cold KV cache, is given its share by degrees.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 
 SILENT_PROBES_TO_DOWN = 2
+COLD = 0.1
+"""Of its share, what a backend is trusted with the moment it returns."""
 
 
 class Outcome(StrEnum):
@@ -22,11 +26,13 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthRules:
-    """Ejection lasts `eject_s` seconds, doubled at each further one, at most `eject_max_s`."""
+    """Ejection lasts `eject_s` seconds, doubled at each further one, at most `eject_max_s`. A
+    backend that returns has its full share again after `slow_start_s`."""
 
     failures_to_eject: int = 3
     eject_s: float = 5.0
     eject_max_s: float = 60.0
+    slow_start_s: float = 10.0
 
 
 class Health:
@@ -34,6 +40,9 @@ class Health:
 
     def __init__(self, rules: HealthRules) -> None:
         self._rules = rules
+        self._returns = False
+        """Its next first answer is no first start: others are at work, and have their caches."""
+        self._returned_at = -math.inf
         self.reachable = False
         self.gone = True
         """It was seen to be away since it last answered, so it may have restarted."""
@@ -52,8 +61,22 @@ class Health:
     def _half_open(self) -> bool:
         return self._ejections > 0
 
-    def probed(self) -> None:
+    def joins(self) -> None:
+        """It is new to a fleet that is at work."""
+        self._returns = True
+
+    def warmth(self, now: float) -> float:
+        """The share of its rate that it is to be taken for: from COLD to 1."""
+        since = now - self._returned_at
+        if since >= self._rules.slow_start_s:
+            return 1.0
+        return COLD + (1.0 - COLD) * max(since, 0.0) / self._rules.slow_start_s
+
+    def probed(self, now: float) -> None:
         """It answered, and is ready."""
+        if self.gone and self._returns:
+            self._returned_at = now
+        self._returns = True
         self.reachable = True
         self.gone = False
         self._silent_probes = 0
@@ -81,6 +104,8 @@ class Health:
         if trial:
             self._on_trial = False
         if outcome is Outcome.SUCCESS:
+            if self._half_open:
+                self._returned_at = max(now, self._ejected_until)
             self._failures = 0
             self._ejections = 0
         elif outcome is Outcome.FAILURE:

@@ -1,10 +1,15 @@
-"""The probe loop: keeps a backend's facts fresh and tells when it becomes ready or goes away."""
+"""The probe loop: keeps a backend's facts fresh and tells when it becomes ready or goes away; and the
+tasks that run it, one for each backend.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Self
 
 from prefold.backends.backend import Backend
 from prefold.backends.client import Client
@@ -21,7 +26,8 @@ class Monitor:
 
     `on_ready(backend, facts, restarted)` runs whenever a backend answers after it was away, or
     lists other models or another capacity than before, and before it may take requests; again with
-    each probe until it returns True. `restarted`: it may have lost its cache.
+    each probe until it returns True. `restarted`: it may have lost its cache. The clock is the one
+    that leases are released by.
     """
 
     def __init__(
@@ -31,11 +37,13 @@ class Monitor:
         interval_s: float,
         timeout_s: float,
         on_ready: Callable[[Backend, EngineFacts, bool], Awaitable[bool]],
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._client = client
         self._interval_s = interval_s
         self._timeout_s = timeout_s
         self._on_ready = on_ready
+        self._clock = clock
 
     async def watch(self, backend: Backend) -> None:
         """Never returns; cancel it to stop."""
@@ -52,7 +60,7 @@ class Monitor:
                     break
 
     def endpoint(self, backend: Backend) -> Endpoint:
-        return Endpoint(self._client, backend.url, backend.headers, self._timeout_s)
+        return Endpoint(self._client, backend.url, backend.headers, self._timeout_s, backend.ssl)
 
     async def probe(self, backend: Backend) -> bool:
         """One round; True if the backend is ready."""
@@ -83,5 +91,44 @@ class Monitor:
         if not was_reachable:
             log.info("backend %s is ready (mode %s)", backend.name, backend.mode)
         backend.facts = facts
-        backend.health.probed()
+        backend.health.probed(self._clock())
+        backend.on_change()
         return True
+
+
+class Watches:
+    """The `watch` tasks of the backends there are now. An async context manager: leaving it ends
+    them all."""
+
+    def __init__(self, monitor: Monitor) -> None:
+        self._monitor = monitor
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+
+    def start(self, backend: Backend) -> None:
+        """Raises ValueError if one of that name is watched already."""
+        if backend.name in self._tasks:
+            raise ValueError(f"{backend.name!r} is watched already")
+        self._tasks[backend.name] = asyncio.create_task(
+            self._monitor.watch(backend), name=f"watch {backend.name}"
+        )
+
+    def stop(self, name: str) -> None:
+        """At once, whatever it is asking: nothing of it happens any more. Raises KeyError."""
+        task = self._tasks.pop(name)
+        task.cancel()
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for name in list(self._tasks):
+            self.stop(name)
+        await asyncio.gather(*self._ending, return_exceptions=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from prefold.backends.backend import Backend
@@ -10,14 +10,46 @@ from prefold.backends.backend import Backend
 
 class BackendPool:
     def __init__(self, backends: Sequence[Backend], initial_prefill_tokens_per_s: float) -> None:
-        self._backends = {backend.name: backend for backend in backends}
+        self._backends: dict[str, Backend] = {}
         self._initial_rate = initial_prefill_tokens_per_s
+        self._on_change: Callable[[], None] | None = None
+        for backend in backends:
+            self._take_in(backend)
 
     def __iter__(self) -> Iterator[Backend]:
         return iter(self._backends.values())
 
     def __getitem__(self, name: str) -> Backend:
         return self._backends[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._backends
+
+    def notify(self, on_change: Callable[[], None]) -> None:
+        """Who is to be told when candidates may have appeared, or the last of them gone."""
+        self._on_change = on_change
+
+    def add(self, backend: Backend) -> None:
+        """To a fleet at work: it takes requests from its first good probe on, a few at first.
+        Raises ValueError if the name is taken."""
+        if backend.name in self._backends:
+            raise ValueError(f"there is a backend {backend.name!r} already")
+        backend.health.joins()
+        self._take_in(backend)
+
+    def remove(self, name: str) -> Backend:
+        """It takes no new requests; those it has end as they would. Raises KeyError."""
+        backend = self._backends.pop(name)
+        self._changed()
+        return backend
+
+    def _take_in(self, backend: Backend) -> None:
+        self._backends[backend.name] = backend
+        backend.on_change = self._changed
+
+    def _changed(self) -> None:
+        if self._on_change is not None:
+            self._on_change()
 
     def models(self) -> dict[str, dict[str, Any]]:
         """Every model that some backend listed when it was last ready, with the card of the first
@@ -31,19 +63,27 @@ class BackendPool:
     def candidates(
         self, model: str | None, now: float, excluded: Collection[str] = ()
     ) -> list[Backend]:
-        """Usable backends that list `model` (any model for None), less the `excluded` names.
+        """Usable backends with a free place that list `model` (any model for None), less the
+        `excluded` names."""
+        return [backend for backend in self._able(model, now, excluded) if backend.has_room]
 
-        When passive evidence has ejected all that answer their probes, they are all returned
-        (panic mode, after Envoy): a wrong verdict must not turn into a full outage.
-        """
+    def serving(self, model: str | None, now: float, excluded: Collection[str] = ()) -> bool:
+        """Whether there would be a candidate if all had a free place."""
+        return bool(self._able(model, now, excluded))
+
+    def _able(self, model: str | None, now: float, excluded: Collection[str]) -> list[Backend]:
+        """When passive evidence has ejected more than half of those that answer their probes, it is
+        ignored (panic mode, after Envoy): what so many share is hardly their own fault, and the
+        rest could not carry the load."""
         listing = [
             backend
             for backend in self
-            if backend.name not in excluded
-            and backend.health.reachable
+            if backend.health.reachable
             and (backend.facts is not None if model is None else backend.serves(model))
         ]
-        return [backend for backend in listing if backend.health.usable(now)] or listing
+        usable = [backend for backend in listing if backend.health.usable(now)]
+        able = usable if len(usable) * 2 >= len(listing) else listing
+        return [backend for backend in able if backend.name not in excluded]
 
     def prefill_rate(self, backend: Backend) -> float:
         """Tokens per second as learned; before that the mean of what others have shown, so that a
@@ -53,6 +93,10 @@ class BackendPool:
             return own
         known = [rate for other in self if (rate := other.rate.tokens_per_s) is not None]
         return sum(known) / len(known) if known else self._initial_rate
+
+    def routing_rate(self, backend: Backend, now: float) -> float:
+        """What routing is to take its rate for: less than it is, while it has just returned."""
+        return self.prefill_rate(backend) * backend.health.warmth(now)
 
     def __repr__(self) -> str:
         return f"<BackendPool {list(self)!r}>"

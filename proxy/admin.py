@@ -1,30 +1,166 @@
-"""The admin port: figures for operators, never for clients."""
+"""The admin port: figures for operators, and backends that come and go. Never for clients, and never
+for a browser's pages: they could make an operator's browser ask.
+"""
 
 from __future__ import annotations
+
+import hmac
+import time
+from collections.abc import Awaitable, Callable
+from hashlib import sha256
+from typing import Annotated, Literal
 
 import msgspec
 from aiohttp import web
 
+from prefold.backends.backend import Backend
+from prefold.proxy import settings as given
 from prefold.proxy.app import Proxy
-from prefold.proxy.handlers import errors_as_objects
+from prefold.proxy.errors import (
+    ApiError,
+    BadRequest,
+    Forbidden,
+    SettingsError,
+    Unauthorized,
+    UnknownPath,
+)
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class NameTaken(ApiError):
+    """There is a backend of this name."""
+
+    status = 409
+    kind = "invalid_request_error"
+    code = "name_taken"
+
+
+class NewBackend(msgspec.Struct, forbid_unknown_fields=True):
+    """A [[backends]] table, but for what would read this machine's files."""
+
+    url: str
+    name: str = ""
+    engine: Literal["auto", "llama.cpp", "vllm", "openai"] = "auto"
+    api_key: str = ""
+    pass_client_key: bool = False
+    max_in_flight: Annotated[int, msgspec.Meta(ge=1)] = 512
 
 
 def admin_app(proxy: Proxy) -> web.Application:
-    """The admin port: figures for operators, never for clients."""
+    handlers = AdminHandlers(proxy)
+    app = web.Application(
+        middlewares=[_guard(proxy.settings.server.admin_key)],
+        client_max_size=64 * 1024,
+    )
+    app.router.add_get("/metrics", handlers.metrics)
+    app.router.add_get("/report", handlers.report)
+    app.router.add_get("/backends", handlers.backends)
+    app.router.add_post("/backends", handlers.add)
+    app.router.add_delete("/backends/{name:.+}", handlers.remove)
+    app.router.add_post("/reload", handlers.reload)
+    return app
 
-    async def metrics(request: web.Request) -> web.Response:
+
+def _guard(admin_key: str) -> Callable[[web.Request, Handler], Awaitable[web.StreamResponse]]:
+    """Without a key whoever reaches the port may ask: it is on loopback then."""
+    digest = sha256(admin_key.encode()).digest()
+
+    @web.middleware
+    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if "Origin" in request.headers:
+            raise Forbidden("The admin port does not answer a browser's pages.")
+        if admin_key:
+            scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+            presented = sha256(token.strip().encode("utf-8", "surrogateescape")).digest()
+            # Digests, so that the time tells nothing of the key's length either.
+            if not hmac.compare_digest(presented, digest) or scheme.lower() != "bearer":
+                raise Unauthorized("The admin key is missing or wrong.")
+        return await handler(request)
+
+    return guard
+
+
+class AdminHandlers:
+    def __init__(self, proxy: Proxy) -> None:
+        self._proxy = proxy
+
+    async def metrics(self, request: web.Request) -> web.Response:
         return web.Response(
-            body=proxy.metrics.exposition(),
+            body=self._proxy.metrics.exposition(),
             headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"},
         )
 
-    async def report(request: web.Request) -> web.Response:
-        return _json({**proxy.report.as_dict(), "tokenizers": _tokenizers(proxy)})
+    async def report(self, request: web.Request) -> web.Response:
+        return _json({**self._proxy.report.as_dict(), "tokenizers": self._tokenizers()})
 
-    app = web.Application(middlewares=[errors_as_objects])
-    app.router.add_get("/metrics", metrics)
-    app.router.add_get("/report", report)
-    return app
+    async def backends(self, request: web.Request) -> web.Response:
+        now = time.perf_counter()
+        return _json({"backends": [_described(backend, now) for backend in self._proxy.pool]})
+
+    async def add(self, request: web.Request) -> web.Response:
+        try:
+            new = msgspec.json.decode(await request.read(), type=NewBackend)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise BadRequest(f"No [[backends]] table as JSON: {error}.") from error
+        if new.name and new.name in self._proxy.pool:
+            raise NameTaken("There is a backend of this name.", param="name")
+        try:
+            backend = self._proxy.reloader.add(given.Backend(**msgspec.structs.asdict(new)))
+        except SettingsError as error:
+            raise BadRequest(str(error)) from error
+        return _json(_described(backend, time.perf_counter()), 201)
+
+    async def remove(self, request: web.Request) -> web.Response:
+        name = request.match_info["name"]
+        try:
+            self._proxy.reloader.remove(name)
+        except KeyError as error:
+            raise UnknownPath(
+                "There is no backend of this name.", code="unknown_backend"
+            ) from error
+        except SettingsError as error:
+            raise BadRequest(str(error)) from error
+        return _json({"removed": [name]})
+
+    async def reload(self, request: web.Request) -> web.Response:
+        try:
+            done = self._proxy.reloader.reload()
+        except SettingsError as error:
+            raise BadRequest(str(error)) from error
+        return _json(
+            {
+                "added": [backend.name for backend in done.add],
+                "removed": list(done.remove),
+                "kept": [backend.name for backend in done.keep],
+                "restart_needed_for": list(done.restart),
+            }
+        )
+
+    def _tokenizers(self) -> dict[str, dict[str, int]]:
+        catalog = self._proxy.catalog
+        return {
+            model: encoder.stats()
+            for model in self._proxy.pool.models()
+            if (encoder := catalog.encoder(model)) is not None
+        }
+
+
+def _described(backend: Backend, now: float) -> dict[str, object]:
+    """Its state now; no credentials. Tokens are uncached prompt tokens before their first answer."""
+    models = backend.facts.models if backend.facts is not None else ()
+    return {
+        "name": backend.name,
+        "url": backend.url,
+        "engine": None if backend.engine is None else backend.engine.name,
+        "state": backend.health.state(now),
+        "mode": backend.mode,
+        "mode_reason": backend.mode_reason,
+        "in_flight": backend.in_flight,
+        "max_in_flight": backend.max_in_flight,
+        "queued_tokens": backend.queued_tokens,
+        "models": [model.id for model in models],
+    }
 
 
 def _json(value: object, status: int = 200) -> web.Response:
@@ -33,11 +169,3 @@ def _json(value: object, status: int = 200) -> web.Response:
         body=msgspec.json.encode(value),
         headers={"Content-Type": "application/json"},
     )
-
-
-def _tokenizers(proxy: Proxy) -> dict[str, dict[str, int]]:
-    return {
-        model: encoder.stats()
-        for model in proxy.pool.models()
-        if (encoder := proxy.catalog.encoder(model)) is not None
-    }

@@ -2,40 +2,44 @@
 
 from __future__ import annotations
 
-from aiohttp import web
 from multidict import CIMultiDict
 
 from prefold.backends.errors import BackendError
 from prefold.measurement.record import RequestOutcome, RequestRecord
 from prefold.proxy.exchange import Exchange
 from prefold.proxy.headers import downstream_headers
-from prefold.proxy.relay import ClientStream, send_events, send_raw, send_whole
+from prefold.proxy.http.answer import Answer
+from prefold.proxy.relay import finish, send_events, send_raw
 
 
 async def answer(
-    out: ClientStream, exchange: Exchange, record: RequestRecord, *, decision_header: bool
-) -> tuple[web.StreamResponse, BackendError | None]:
+    out: Answer,
+    exchange: Exchange,
+    record: RequestRecord,
+    *,
+    decision_header: bool,
+    write_s: float,
+) -> BackendError | None:
     """To its end; the failure, if that was no proper one. Raises ClientGone."""
     record.status = exchange.status
     if exchange.meter is not None:
         record.tokens = exchange.meter.token_times
     if not out.begun:
         headers = _headers(exchange, record, decision_header)
-        if exchange.rest is None:
-            headers["Content-Length"] = str(len(exchange.first))
-        await out.begin(exchange.status, headers)
+        length = len(exchange.first) if exchange.rest is None else None
+        out.begin(exchange.status, headers, length)
     failure = None
     if exchange.rest is None:
-        await send_whole(out, exchange.first)
+        await finish(out, exchange.first, write_s)
     elif exchange.meter is None:
-        failure = await send_raw(out, exchange.first, exchange.rest)
+        failure = await send_raw(out, exchange.first, exchange.rest, write_s)
     else:
         failure = await send_events(
-            out, exchange.first, exchange.rest, exchange.meter, exchange.protocol
+            out, exchange.first, exchange.rest, exchange.meter, exchange.protocol, write_s
         )
     if failure is not None:
         exchange.failed(failure)
-    return out.response, failure
+    return failure
 
 
 def _headers(exchange: Exchange, record: RequestRecord, decision_header: bool) -> CIMultiDict[str]:

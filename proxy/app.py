@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
 
 from prefold.backends.admission import Admission
-from prefold.backends.backend import Backend
 from prefold.backends.client import Client, Limits
-from prefold.backends.detect import ENGINES
-from prefold.backends.health import HealthRules
-from prefold.backends.monitor import Monitor
+from prefold.backends.monitor import Monitor, Watches
 from prefold.backends.pool import BackendPool
 from prefold.measurement.prometheus import BackendGauges, Metrics
 from prefold.measurement.record import RequestRecord
@@ -30,13 +26,11 @@ from prefold.proxy.openai import Bounds
 from prefold.proxy.pins import Pins
 from prefold.proxy.pipeline import Pipeline, PipelineOptions
 from prefold.proxy.preparing import Preparing, PreparingOptions
+from prefold.proxy.reload import Load, Reloader, backend_of
 from prefold.proxy.retries import RetryBudget, Suspects
 from prefold.proxy.routing import Policy, Weights
 from prefold.proxy.selection import Selector
 from prefold.proxy.settings import Settings
-
-Load = Callable[[], Settings]
-"""Reads the settings again; raises SettingsError."""
 
 log = logging.getLogger(__name__)
 request_log = logging.getLogger("prefold.requests")
@@ -53,17 +47,23 @@ class Proxy:
     monitor: Monitor
     pipeline: Pipeline
     lifecycle: Lifecycle
+    reloader: Reloader
+    watches: Watches
     metrics: Metrics
     report: Report
 
 
 @asynccontextmanager
-async def build(settings: Settings) -> AsyncIterator[Proxy]:
-    """All parts, unstarted: nothing is probed until `watching` runs."""
+async def build(settings: Settings, load: Load | None = None) -> AsyncIterator[Proxy]:
+    """All parts, unstarted: nothing is probed until `watches` are started. `load` reads the
+    settings again, for a reload."""
     clock = time.perf_counter
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(Client(_limits(settings)))
-        pool = BackendPool(_backends(settings), settings.routing.initial_prefill_tokens_per_s)
+        pool = BackendPool(
+            [backend_of(backend, settings.health) for backend in settings.backends],
+            settings.routing.initial_prefill_tokens_per_s,
+        )
         admission = Admission(
             pool, queue=settings.limits.queue, queue_s=settings.timeouts.queue_s, clock=clock
         )
@@ -92,6 +92,7 @@ async def build(settings: Settings) -> AsyncIterator[Proxy]:
             timeout_s=settings.health.timeout_s,
             on_ready=fleet.ready,
         )
+        watches = await stack.enter_async_context(Watches(monitor))
         pins, isolate = Pins(), bool(settings.keys)
         secret = _secret(settings)
         selector = Selector(
@@ -143,24 +144,13 @@ async def build(settings: Settings) -> AsyncIterator[Proxy]:
             monitor=monitor,
             pipeline=pipeline,
             lifecycle=Lifecycle(),
+            reloader=Reloader(
+                settings=settings, load=load, pool=pool, index=index, watches=watches
+            ),
+            watches=watches,
             metrics=metrics,
             report=report,
         )
-
-
-@asynccontextmanager
-async def watching(proxy: Proxy) -> AsyncIterator[None]:
-    """Probes every backend for as long as the context is open."""
-    tasks = [
-        asyncio.create_task(proxy.monitor.watch(backend), name=f"watch {backend.name}")
-        for backend in proxy.pool
-    ]
-    try:
-        yield
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def log_line(record: RequestRecord) -> str:
@@ -189,27 +179,6 @@ def _limits(settings: Settings) -> Limits:
         first_byte_s=timeouts.first_byte_s,
         idle_s=timeouts.idle_s,
     )
-
-
-def _backends(settings: Settings) -> list[Backend]:
-    health = settings.health
-    rules = HealthRules(
-        failures_to_eject=health.failures_to_eject,
-        eject_s=health.eject_s,
-        eject_max_s=health.eject_max_s,
-    )
-    return [
-        Backend(
-            name=backend.name,
-            url=backend.url,
-            headers={"Authorization": f"Bearer {backend.api_key}"} if backend.api_key else {},
-            engine=ENGINES.get(backend.engine),
-            rules=rules,
-            pass_client_key=backend.pass_client_key,
-            max_in_flight=backend.max_in_flight,
-        )
-        for backend in settings.backends
-    ]
 
 
 def _catalog(settings: Settings) -> ModelCatalog:
@@ -250,6 +219,7 @@ def _preparing(settings: Settings, secret: bytes, *, isolate: bool) -> Preparing
         bounds=Bounds(
             max_depth=server.max_json_depth, max_messages=server.max_messages, max_n=server.max_n
         ),
+        max_body_bytes=int(server.max_body_mib * 2**20),
         max_upload_bytes=int(server.max_upload_mib * 2**20),
     )
 

@@ -13,6 +13,7 @@
         MethodNotAllowed      405   invalid_request_error
         TooLarge              413   invalid_request_error, request_too_large
         RateLimited           429   rate_limit_error, rate_limit_exceeded, with Retry-After
+        UnsupportedCoding     415   invalid_request_error, unsupported_content_encoding
         HeaderTooLong         431   invalid_request_error, header_too_long
         NotSupported          501   invalid_request_error, not_supported
         ResponseNotFound      404   invalid_request_error, previous_response_not_found
@@ -138,6 +139,12 @@ class RateLimited(ApiError):
     @property
     def headers(self) -> dict[str, str]:
         return {"Retry-After": str(self.retry_after_s)}
+
+
+class UnsupportedCoding(ApiError):
+    status = 415
+    kind = "invalid_request_error"
+    code = "unsupported_content_encoding"
 
 
 class HeaderTooLong(ApiError):

@@ -16,14 +16,14 @@ from multidict import CIMultiDict
 
 from prefold.proxy.errors import ApiError
 from prefold.proxy.exchange import Exchange
+from prefold.proxy.http.answer import Answer
 from prefold.proxy.protocol import Protocol, error_of
-from prefold.proxy.relay import ClientStream
 
 BEAT = b": waiting\n"
 
 
 async def beating(
-    out: ClientStream, opening: Coroutine[Any, Any, Exchange], every_s: float, protocol: Protocol
+    out: Answer, opening: Coroutine[Any, Any, Exchange], every_s: float, protocol: Protocol
 ) -> Exchange:
     """What `opening` gives: an exchange whose stream can follow, once a beat was sent. Raises what
     it raises; where a beat was sent, the client has been told by then."""
@@ -31,12 +31,12 @@ async def beating(
     try:
         while not (await asyncio.wait({task}, timeout=every_s))[0]:
             if not out.begun:
-                await out.begin(200, CIMultiDict({"Content-Type": "text/event-stream"}))
-            await out.write(BEAT)
+                out.begin(200, CIMultiDict({"Content-Type": "text/event-stream"}), None)
+            out.write(BEAT)
         exchange = task.result()
     except ApiError as error:
         if out.begun:
-            await _tell(out, protocol, error)
+            _tell(out, protocol, error)
         raise
     finally:
         if not task.done():
@@ -44,13 +44,13 @@ async def beating(
     if out.begun and exchange.meter is None:
         exchange.close()
         told = error_of(exchange.status, exchange.first)
-        await _tell(out, protocol, told)
+        _tell(out, protocol, told)
         raise told
     return exchange
 
 
-async def _tell(out: ClientStream, protocol: Protocol, error: ApiError) -> None:
-    await out.write(protocol.cut(None, error))
+def _tell(out: Answer, protocol: Protocol, error: ApiError) -> None:
+    out.write(protocol.cut(None, error))
     out.abort()
 
 

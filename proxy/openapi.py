@@ -93,7 +93,8 @@ def _data_operation(route: Route, path: str, method: str) -> Json:
         operation["responses"] = _own_responses(path)
         return operation
     if route.passage is Passage.REFUSED:
-        operation["responses"] = _errors(error, 401, 429, 501)
+        # 404: a line end in the path is no part of any path here.
+        operation["responses"] = _errors(error, 401, 404, 429, 501)
         return operation
     statuses = [400, 401, 404, 413, 429, 502, 503, 504]
     if route.passage is Passage.STATEFUL:
@@ -112,10 +113,10 @@ def _request_body(route: Route) -> Json:
     if route.body is not None:
         schema = {"$ref": REF.format(name=route.body.__name__)}
         return {"required": True, "content": {"application/json": {"schema": schema}}}
-    schema = {"type": "object", "properties": {"model": {"type": "string"}}}
-    content = {"application/json": {"schema": schema}}
+    named = {"schema": {"type": "object", "properties": {"model": {"type": "string"}}}}
+    content = {"application/json": named}
     if route.path.startswith(("/v1/audio/", "/v1/images/edits")):
-        content["multipart/form-data"] = {"schema": schema}
+        content["multipart/form-data"] = named
     return {"required": False, "content": content}
 
 
@@ -212,12 +213,15 @@ def _admin_paths() -> Json:
             "parameters": [name],
             "delete": _admin(
                 "Remove a backend; its streams finish",
-                {"200": _json("It takes nothing new.", "Any")},
+                {"200": _json("It takes nothing new.", "Removed")},
+                400,
                 404,
             ),
         },
         "/reload": {
-            "post": _admin("Read the settings again", {"200": _json("What changed.", "Any")}, 400)
+            "post": _admin(
+                "Read the settings again", {"200": _json("What changed.", "Changes")}, 400
+            )
         },
     }
 
@@ -244,6 +248,7 @@ def _object(properties: Json, *, closed: bool = False) -> Json:
 STRING: Json = {"type": "string"}
 STRING_OR_NULL: Json = {"type": ["string", "null"]}
 COUNT: Json = {"type": "integer", "minimum": 0}
+STRINGS: Json = {"type": "array", "items": STRING}
 ANY_OBJECT: Json = {"type": "object"}
 
 OWN_SCHEMAS: Json = {
@@ -273,7 +278,7 @@ OWN_SCHEMAS: Json = {
     "Ready": _object(
         {
             "status": {"enum": ["ready", "waiting", "draining"]},
-            "backends": {"type": "array", "items": STRING},
+            "backends": STRINGS,
         },
         closed=True,
     ),
@@ -285,7 +290,21 @@ OWN_SCHEMAS: Json = {
             "tokenizers": {"type": "object", "additionalProperties": ANY_OBJECT},
         }
     ),
-    "Backend": _object({"name": STRING, "url": STRING}),
+    "Backend": _object(
+        {
+            "name": STRING,
+            "url": STRING,
+            "engine": STRING_OR_NULL,
+            "state": {"enum": ["up", "half_open", "ejected", "down"]},
+            "mode": STRING,
+            "mode_reason": STRING,
+            "in_flight": COUNT,
+            "max_in_flight": COUNT,
+            "queued_tokens": COUNT,
+            "models": STRINGS,
+        },
+        closed=True,
+    ),
     "BackendList": _object(
         {"backends": {"type": "array", "items": {"$ref": REF.format(name="Backend")}}}
     ),
@@ -295,9 +314,18 @@ OWN_SCHEMAS: Json = {
         "properties": {
             "url": {"type": "string", "format": "uri", "pattern": "^https?://[^/?#@]+$"},
             "name": STRING,
+            "engine": {"enum": ["auto", "llama.cpp", "vllm", "openai"]},
+            "api_key": STRING,
+            "pass_client_key": {"type": "boolean"},
             "max_in_flight": {"type": "integer", "minimum": 1},
         },
         "required": ["url"],
+        "additionalProperties": False,
     },
+    "Removed": _object({"removed": STRINGS}, closed=True),
+    "Changes": _object(
+        {"added": STRINGS, "removed": STRINGS, "kept": STRINGS, "restart_needed_for": STRINGS},
+        closed=True,
+    ),
     "Any": ANY_OBJECT,
 }

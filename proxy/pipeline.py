@@ -9,8 +9,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from aiohttp import web
-
 from prefold.backends.errors import UpstreamDisconnected
 from prefold.measurement.record import RequestOutcome, RequestRecord
 from prefold.proxy.answer import answer, note_end
@@ -19,13 +17,14 @@ from prefold.proxy.call import Call
 from prefold.proxy.errors import UpstreamTimedOut
 from prefold.proxy.exchange import Exchange
 from prefold.proxy.heartbeat import beating
+from prefold.proxy.http.answer import Answer
+from prefold.proxy.http.request import Request
 from prefold.proxy.openai import Body
 from prefold.proxy.pins import Pins
 from prefold.proxy.preparing import Preparing
 from prefold.proxy.recording import recorded
-from prefold.proxy.relay import ClientStream
 
-Prepare = Callable[[web.Request, RequestRecord], Awaitable[Call]]
+Prepare = Callable[[Request, RequestRecord], Awaitable[Call]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,58 +59,58 @@ class Pipeline:
         self._observe = observe
         self._clock = clock
 
-    async def by_prefix(self, request: web.Request, kind: type[Body]) -> web.StreamResponse:
+    async def by_prefix(self, request: Request, kind: type[Body]) -> None:
         """Raises ApiError while nothing has been sent, ClientGone once nobody listens; all do."""
 
-        def prepare(request: web.Request, record: RequestRecord) -> Awaitable[Call]:
+        def prepare(request: Request, record: RequestRecord) -> Awaitable[Call]:
             return self._preparing.by_prefix(request, record, kind)
 
-        return await self._run(request, kind.path, prepare)
+        await self._run(request, kind.path, prepare)
 
-    async def by_load(self, request: web.Request, endpoint: str) -> web.StreamResponse:
-        return await self._run(request, endpoint, self._preparing.by_load)
+    async def by_load(self, request: Request, endpoint: str) -> None:
+        await self._run(request, endpoint, self._preparing.by_load)
 
-    async def by_id(self, request: web.Request, endpoint: str) -> web.StreamResponse:
-        return await self._run(request, endpoint, self._preparing.by_id)
+    async def by_id(self, request: Request, endpoint: str) -> None:
+        await self._run(request, endpoint, self._preparing.by_id)
 
-    async def stateful(self, request: web.Request, endpoint: str) -> web.StreamResponse:
-        return await self._run(request, endpoint, self._preparing.stateful)
+    async def stateful(self, request: Request, endpoint: str) -> None:
+        await self._run(request, endpoint, self._preparing.stateful)
 
-    async def _run(
-        self, request: web.Request, endpoint: str, prepare: Prepare
-    ) -> web.StreamResponse:
+    async def _run(self, request: Request, endpoint: str, prepare: Prepare) -> None:
         with recorded(endpoint, request, self._observe, self._clock) as record:
             try:
                 async with asyncio.timeout(self._options.total_s or None):
                     call = await prepare(request, record)
-                    out = ClientStream(request, self._options.write_s)
-                    exchange = await self._open(call, out, record)
+                    exchange = await self._open(call, request.answer, record)
                     try:
-                        return await self._answer(call, out, exchange, record)
+                        await self._answer(call, request.answer, exchange, record)
                     finally:
                         exchange.close()
             except TimeoutError as error:
                 raise UpstreamTimedOut("The request took longer than it may.") from error
 
-    async def _open(self, call: Call, out: ClientStream, record: RequestRecord) -> Exchange:
+    async def _open(self, call: Call, out: Answer, record: RequestRecord) -> Exchange:
         opening = self._attempts.open(call, record)
         if not (self._options.heartbeat_s and record.streamed):
             return await opening
         return await beating(out, opening, self._options.heartbeat_s, call.protocol)
 
     async def _answer(
-        self, call: Call, out: ClientStream, exchange: Exchange, record: RequestRecord
-    ) -> web.StreamResponse:
+        self, call: Call, out: Answer, exchange: Exchange, record: RequestRecord
+    ) -> None:
         self._learn(call, exchange)  # a client may ask for a response while it is being made
-        response, failure = await answer(
-            out, exchange, record, decision_header=self._options.decision_header
+        failure = await answer(
+            out,
+            exchange,
+            record,
+            decision_header=self._options.decision_header,
+            write_s=self._options.write_s,
         )
         note_end(exchange, failure, record, several=call.several)
         if isinstance(failure, UpstreamDisconnected):
             self._attempts.broke(call, exchange.backend)
         elif record.outcome is RequestOutcome.OK:
             self._attempts.answered(call)
-        return response
 
     def _learn(self, call: Call, exchange: Exchange) -> None:
         meter = exchange.meter

@@ -7,8 +7,6 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from aiohttp import web
-
 from prefold.backends.pool import BackendPool
 from prefold.measurement.record import RequestRecord
 from prefold.prefix_index.prefix import namespace_seed
@@ -16,12 +14,11 @@ from prefold.proxy import openai, prompt
 from prefold.proxy.call import Call
 from prefold.proxy.catalog import ModelCatalog
 from prefold.proxy.errors import NotSupported, ResponseNotFound
+from prefold.proxy.http.request import Request
 from prefold.proxy.openai import Body
 from prefold.proxy.pins import Pins
 from prefold.proxy.prompt import Prompt
 from prefold.proxy.protocol import CHUNKS, OPAQUE, protocol_of
-from prefold.proxy.request_body import read_body
-from prefold.proxy.request_keys import tenant_of
 from prefold.proxy.responses import ResponsesBody
 from prefold.proxy.uploads import Upload, is_upload
 
@@ -37,6 +34,7 @@ class PreparingOptions:
     tenant_header: str
     pinned_backend: str
     bounds: openai.Bounds
+    max_body_bytes: int
     max_upload_bytes: int
 
 
@@ -56,11 +54,11 @@ class Preparing:
         self._options = options
         self._clock = clock
 
-    async def by_prefix(
-        self, request: web.Request, record: RequestRecord, kind: type[Body]
-    ) -> Call:
+    async def by_prefix(self, request: Request, record: RequestRecord, kind: type[Body]) -> Call:
         """Raises ApiError, as all of these do."""
-        parsed = openai.parse(kind, await read_body(request), self._options.bounds)
+        parsed = openai.parse(
+            kind, await request.body.read(self._options.max_body_bytes), self._options.bounds
+        )
         body, raw = parsed.body, parsed.raw
         record.model = self._catalog.resolve(body.model, self._pool.models())
         record.streamed = bool(body.stream)
@@ -87,12 +85,12 @@ class Preparing:
             tenant=tenant,
         )
 
-    async def by_load(self, request: web.Request, record: RequestRecord) -> Call:
+    async def by_load(self, request: Request, record: RequestRecord) -> Call:
         """A JSON body or a form names its model; what names none goes to any backend."""
         path = request.path
         if is_upload(request):
             return await self._upload(request, record, pinned=None)
-        raw = await read_body(request)
+        raw = await request.body.read(self._options.max_body_bytes)
         name = openai.named_model(raw)
         if name is not None:
             record.model = self._catalog.resolve(name, self._pool.models())
@@ -109,10 +107,10 @@ class Preparing:
             tenant=self._tenant(request),
         )
 
-    async def by_id(self, request: web.Request, record: RequestRecord) -> Call:
+    async def by_id(self, request: Request, record: RequestRecord) -> Call:
         """What a response's id is asked for: it is where the response was made."""
         tenant = self._tenant(request)
-        raw = await read_body(request)
+        raw = await request.body.read(self._options.max_body_bytes)
         record.parsed = self._clock()
         return Call(
             protocol=protocol_of(request.path),
@@ -120,11 +118,11 @@ class Preparing:
             target=_target(request, request.path),
             headers=request.headers,
             body=raw,
-            pinned=self._holder(request.match_info["response"], tenant),
+            pinned=self._holder(request.params["response"], tenant),
             tenant=tenant,
         )
 
-    async def stateful(self, request: web.Request, record: RequestRecord) -> Call:
+    async def stateful(self, request: Request, record: RequestRecord) -> Call:
         """Files, batches and the like live on one backend, which the settings name."""
         if not self._options.pinned_backend:
             raise NotSupported("This path keeps state on one backend, and none is set for it.")
@@ -132,7 +130,7 @@ class Preparing:
             raise NotSupported("This path keeps state that tenants would share.")
         if is_upload(request):
             return await self._upload(request, record, pinned=self._options.pinned_backend)
-        raw = await read_body(request)
+        raw = await request.body.read(self._options.max_body_bytes)
         record.parsed = self._clock()
         return Call(
             protocol=OPAQUE,
@@ -143,10 +141,8 @@ class Preparing:
             pinned=self._options.pinned_backend,
         )
 
-    async def _upload(
-        self, request: web.Request, record: RequestRecord, *, pinned: str | None
-    ) -> Call:
-        upload = Upload(request, self._options.max_upload_bytes)
+    async def _upload(self, request: Request, record: RequestRecord, *, pinned: str | None) -> Call:
+        upload = Upload(request.body, self._options.max_upload_bytes)
         name = await upload.peek()
         if name is not None and pinned is None:
             record.model = self._catalog.resolve(name, self._pool.models())
@@ -178,9 +174,9 @@ class Preparing:
         record.encoded_tokens = encoded.tokens
         return encoded
 
-    def _tenant(self, request: web.Request) -> str:
+    def _tenant(self, request: Request) -> str:
         """The key's tenant, and within it what the header separates."""
-        tenant = tenant_of(request)
+        tenant = request.tenant
         header = self._options.tenant_header
         user = request.headers.get(header) if header else None
         return tenant if user is None else f"{len(tenant)}:{tenant}{user}"
@@ -218,7 +214,6 @@ class Preparing:
         return name
 
 
-def _target(request: web.Request, path: str) -> str:
+def _target(request: Request, path: str) -> str:
     """The query passes too: it decides nothing here."""
-    query = request.rel_url.raw_query_string
-    return f"{path}?{query}" if query else path
+    return f"{path}?{request.query}" if request.query else path

@@ -7,12 +7,10 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from aiohttp import web
-
 from prefold.measurement.record import RequestOutcome, RequestRecord
 from prefold.proxy.errors import ApiError, UpstreamFailed, UpstreamTimedOut
-from prefold.proxy.relay import ClientGone
-from prefold.proxy.request_keys import CUT
+from prefold.proxy.http.answer import ClientGone
+from prefold.proxy.http.request import Request
 
 log = logging.getLogger(__name__)
 
@@ -20,7 +18,7 @@ log = logging.getLogger(__name__)
 @contextmanager
 def recorded(
     endpoint: str,
-    request: web.Request,
+    request: Request,
     observe: Callable[[RequestRecord], None],
     clock: Callable[[], float],
 ) -> Iterator[RequestRecord]:
@@ -34,8 +32,8 @@ def recorded(
         record.status = error.status
         raise
     except (ClientGone, asyncio.CancelledError):
-        # aiohttp cancels the handler of a client that left, `serve` those that outlast the drain.
-        if CUT in request:
+        # The handler of a client that left is cancelled, and those that outlast the drain.
+        if request.cut:
             record.outcome, record.status = RequestOutcome.CUT_OFF, 503
         else:
             record.outcome, record.status = RequestOutcome.CLIENT_GONE, 499

@@ -7,21 +7,30 @@ import gc
 import logging
 import os
 import signal
+import ssl
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 import uvloop
 
 from prefold.proxy.admin import admin_app
-from prefold.proxy.app import Load, Proxy, build, watching
-from prefold.proxy.handlers import data_app
+from prefold.proxy.app import Proxy, build
+from prefold.proxy.handlers import DataPort
+from prefold.proxy.http.connection import ConnectionRules
+from prefold.proxy.http.server import serving
 from prefold.proxy.listener import listening
-from prefold.proxy.settings import Settings
+from prefold.proxy.reload import Load
+from prefold.proxy.settings import Server, Settings
+from prefold.proxy.tls import server_context
 
 log = logging.getLogger(__name__)
+
+IDLE_S = 3600.0
+"""Balancers keep their connections, and must be the ones that close them."""
 
 
 def run(settings: Settings, *, exit_with_stdin: bool = False, reload: Load | None = None) -> None:
@@ -47,8 +56,7 @@ async def _serve(settings: Settings, exit_with_stdin: bool, reload: Load | None)
     if exit_with_stdin:
         _when_stdin_ends(lambda: loop.call_soon_threadsafe(stop.set))
     async with running(settings, reload=reload) as server:
-        if reload is not None:
-            pass
+        loop.add_signal_handler(signal.SIGHUP, server.proxy.reloader.reload_or_log)
         print(
             f"prefold listens on {server.url}, admin on {server.admin_url}",
             file=sys.stderr,
@@ -75,29 +83,36 @@ class Running:
 async def running(settings: Settings, *, reload: Load | None = None) -> AsyncIterator[Running]:
     """Both ports listening and every backend watched; raises OSError if a port is taken."""
     server = settings.server
-    max_field_bytes = server.max_header_kib * 1024
     async with AsyncExitStack() as stack:
-        proxy = await stack.enter_async_context(build(settings))
-        await stack.enter_async_context(watching(proxy))
+        proxy = await stack.enter_async_context(build(settings, reload))
+        for backend in proxy.pool:
+            proxy.watches.start(backend)
+        port = DataPort(proxy)
         admin_url = await stack.enter_async_context(
-            listening(
-                admin_app(proxy),
-                server.admin_host,
-                server.admin_port,
-                max_field_bytes=max_field_bytes,
-                drain_s=1.0,
-            )
+            listening(admin_app(proxy), server.admin_host, server.admin_port)
         )
         url = await stack.enter_async_context(
-            listening(
-                data_app(proxy),
+            serving(
+                port.serve,
+                port.tell,
                 server.host,
                 server.port,
-                max_field_bytes=max_field_bytes,
+                rules=ConnectionRules(
+                    max_head_bytes=server.max_header_kib * 1024,
+                    read_s=settings.timeouts.read_s,
+                    idle_s=IDLE_S,
+                ),
                 drain_s=server.drain_s,
+                tls=_tls(server),
             )
         )
         yield Running(proxy=proxy, url=url, admin_url=admin_url)
+
+
+def _tls(server: Server) -> ssl.SSLContext | None:
+    if not server.tls_certificate:
+        return None
+    return server_context(Path(server.tls_certificate), Path(server.tls_key))
 
 
 def _when_stdin_ends(then: Callable[[], object]) -> None:

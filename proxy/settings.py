@@ -59,6 +59,7 @@ class Timeouts:
     first_byte_s: Positive = 600.0
     idle_s: Positive = 120.0
     write_s: Positive = 60.0
+    read_s: Positive = 60.0
     queue_s: NotNegative = 10.0
     total_s: NotNegative = 0.0
     heartbeat_s: NotNegative = 0.0

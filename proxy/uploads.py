@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator
 
-from aiohttp import ClientPayloadError, web
-
-from prefold.proxy.errors import BadRequest, TooLarge
+from prefold.proxy.errors import TooLarge
+from prefold.proxy.http.body import Body
+from prefold.proxy.http.request import Request
 
 PEEK_BYTES = 64 * 1024
 # The value of the form field `model`, whatever further headers its part has.
@@ -16,7 +16,7 @@ _MODEL = re.compile(
 )
 
 
-def is_upload(request: web.Request) -> bool:
+def is_upload(request: Request) -> bool:
     return request.content_type == "multipart/form-data"
 
 
@@ -29,19 +29,19 @@ def named_in(head: bytes) -> str | None:
 class Upload:
     """A body of which the first bytes are here. `chunks` once."""
 
-    def __init__(self, request: web.Request, max_bytes: int) -> None:
-        self._content = request.content
-        self._length = request.content_length
+    def __init__(self, body: Body, max_bytes: int) -> None:
+        self._length = body.length
+        self._rest = body.chunks()
         self._max = max_bytes
         self._head = b""
 
     async def peek(self) -> str | None:
         """The form's `model`, if it stands in the first 64 KiB; else a field after the file may
-        name it. Raises TooLarge or BadRequest."""
+        name it. Raises TooLarge."""
         if self._length is not None and self._length > self._max:
-            raise TooLarge(f"An upload of at most {self._max} bytes is allowed.")
+            raise self._too_large()
         while len(self._head) < PEEK_BYTES and named_in(self._head) is None:
-            piece = await self._read()
+            piece = await anext(self._rest, b"")
             if not piece:
                 break
             self._head += piece
@@ -55,16 +55,14 @@ class Upload:
             self._head = self._head[:start] + model.encode() + self._head[end:]
 
     async def chunks(self) -> AsyncIterator[bytes]:
+        """Raises TooLarge beyond the limit."""
         sent = len(self._head)
         yield self._head
-        while piece := await self._read():
+        async for piece in self._rest:
             sent += len(piece)
             if sent > self._max:
-                raise TooLarge(f"An upload of at most {self._max} bytes is allowed.")
+                raise self._too_large()
             yield piece
 
-    async def _read(self) -> bytes:
-        try:
-            return await self._content.readany()
-        except (ClientPayloadError, web.RequestPayloadError):
-            raise BadRequest("The request body could not be read.") from None
+    def _too_large(self) -> TooLarge:
+        return TooLarge(f"An upload of at most {self._max} bytes is allowed.")

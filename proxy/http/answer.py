@@ -53,6 +53,11 @@ class Answer:
         """Somebody may still read."""
         return not self._transport.is_closing()
 
+    @property
+    def waiting(self) -> bool:
+        """The client has yet to take what was written."""
+        return self._writable is not None
+
     def begin(self, status: int, headers: CIMultiDict[str], length: int | None) -> None:
         """`length` None: it is not known, so the body goes in chunks. The head waits for the first
         write. Raises ClientGone."""
@@ -78,7 +83,7 @@ class Answer:
         self._head = ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1", "replace")
 
     def write(self, data: bytes) -> bool:
-        """False: it lies in our own buffer, and more should wait for `drained` or `when_drained`."""
+        """False: the client has yet to take what was written, so more should wait for `drained`."""
         head, self._head = self._head or b"", None
         if self._head_only:
             data = b""

@@ -40,6 +40,7 @@ class Body:
         self._bound = HIGH_WATER
         self._waiter: asyncio.Future[None] | None = None
         self.complete = False
+        self._broken = False
 
     def feed(self, piece: bytes) -> None:
         self._pieces.append(piece)
@@ -50,6 +51,11 @@ class Body:
 
     def end(self) -> None:
         self.complete = True
+        self._wake()
+
+    def fail(self) -> None:
+        """The rest of it cannot be read."""
+        self._broken = True
         self._wake()
 
     def _wake(self) -> None:
@@ -88,13 +94,16 @@ class Body:
         self._resume()
         self._waiter = asyncio.get_running_loop().create_future()
         try:
-            await self._waiter
+            if not self._broken:
+                await self._waiter
         finally:
             self._waiter = None
+        if self._broken:
+            raise BadRequest("The request body could not be read.")
 
 
 def _decoded(raw: bytes, coding: str, limit: int) -> bytes:
-    """A few KiB may be a few GiB: no step makes more than 64 KiB, and the first too many ends it."""
+    """A few KiB may become a few GiB: each step makes 64 KiB at most, one too many ends it."""
     bits = CODINGS.get(coding)
     if bits is None:
         raise UnsupportedCoding("The request body's Content-Encoding is not supported.")

@@ -35,6 +35,25 @@ class ConnectionRules:
     idle_s: float
 
 
+class Live:
+    """The connections of one port, and how many of them have a request being answered."""
+
+    def __init__(self) -> None:
+        self.connections: set[Connection] = set()
+        self._answering = 0
+        self.idle = asyncio.Event()
+        self.idle.set()
+
+    def began(self) -> None:
+        self._answering += 1
+        self.idle.clear()
+
+    def ended(self) -> None:
+        self._answering -= 1
+        if not self._answering:
+            self.idle.set()
+
+
 class Connection(asyncio.Protocol):
     """`serve` answers a request in full; `tell` makes the answer for what could not be read."""
 
@@ -45,7 +64,7 @@ class Connection(asyncio.Protocol):
         tell: Callable[[Request, ApiError], None],
         rules: ConnectionRules,
         clock: Clock,
-        live: set[Connection],
+        live: Live,
     ) -> None:
         self._serve = serve
         self._tell = tell
@@ -65,21 +84,17 @@ class Connection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._last_read = self._loop.time()
 
-    @property
-    def request(self) -> Request | None:
-        return self._request
-
     # the transport's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport), "a stream"
         self._transport = transport
-        self._live.add(self)
+        self._live.connections.add(self)
         self._begin_head()
         self._watch()
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._live.discard(self)
+        self._live.connections.discard(self)
         self._waiting.clear()
         if self._timer is not None:
             self._timer.cancel()
@@ -120,7 +135,7 @@ class Connection(asyncio.Protocol):
             elif self._request is not None or self._waiting:
                 self._last()  # what came before is answered
                 if self._body is not None and not self._body.complete:
-                    self._transport.close()
+                    self._body.fail()
             else:
                 self._refuse(BadRequest("The request could not be read."))
 
@@ -202,6 +217,7 @@ class Connection(asyncio.Protocol):
 
     def _begin(self, request: Request) -> None:
         self._request = request
+        self._live.began()
         self._task = self._loop.create_task(self._run(request))
 
     async def _run(self, request: Request) -> None:
@@ -210,6 +226,7 @@ class Connection(asyncio.Protocol):
         finally:
             self._task = None
             self._request = None
+            self._live.ended()
             self._after(request)
 
     def _after(self, request: Request) -> None:
@@ -275,6 +292,9 @@ class Connection(asyncio.Protocol):
 
     def _watch(self) -> None:
         """One timer for each connection, set again when it rings: most never find anything."""
+        if self._transport.is_closing():
+            self._transport.abort()  # what it still does not read will never be flushed
+            return
         now = self._loop.time()
         busy = self._request is not None
         receiving = (self._head_bytes > 0 and self._in_head) or (

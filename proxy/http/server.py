@@ -9,11 +9,10 @@ from contextlib import asynccontextmanager, suppress
 
 from prefold.proxy.errors import ApiError
 from prefold.proxy.http.answer import Clock
-from prefold.proxy.http.connection import Connection, ConnectionRules
+from prefold.proxy.http.connection import Connection, ConnectionRules, Live
 from prefold.proxy.http.request import Request
 
 BACKLOG = 1024
-POLL_S = 0.02
 CUT_S = 1.0
 """For the last events to be written."""
 
@@ -31,7 +30,7 @@ async def serving(
 ) -> AsyncIterator[str]:
     """The URL of a listening server; on exit it stops accepting, then waits for requests in flight
     and ends the rest as errors. Raises OSError if the port is taken."""
-    live: set[Connection] = set()
+    live = Live()
     clock = Clock()
     loop = asyncio.get_running_loop()
 
@@ -44,18 +43,18 @@ async def serving(
         yield f"{'https' if tls else 'http'}://{host}:{bound[1]}"
     finally:
         server.close()
-        for one in list(live):
+        for one in list(live.connections):
             one.close_if_idle()
-        await _until_none(live, drain_s)
-        for one in list(live):
+        await _until_idle(live, drain_s)
+        for one in list(live.connections):
             one.cut()
-        await _until_none(live, CUT_S)
-        for one in list(live):
+        await _until_idle(live, CUT_S)
+        await asyncio.sleep(0)  # for closed transports to say so
+        for one in list(live.connections):
             one.abort()
 
 
-async def _until_none(live: set[Connection], seconds: float) -> None:
+async def _until_idle(live: Live, seconds: float) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
-            while any(one.request is not None for one in live):
-                await asyncio.sleep(POLL_S)
+            await live.idle.wait()

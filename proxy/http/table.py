@@ -19,18 +19,19 @@ class Table:
 
     def __init__(self) -> None:
         self._exact: dict[str, dict[str, Handler]] = {}
-        self._patterns: list[tuple[re.Pattern[str], dict[str, Handler]]] = []
+        self._patterns: list[tuple[re.Pattern[str], dict[str, Handler], bool]] = []
         self._by_pattern: dict[str, dict[str, Handler]] = {}
 
-    def add(self, method: str, path: str, handler: Handler) -> None:
-        """`path` may hold `{name}` (one segment) and `{name:regex}`; method "*" is any."""
+    def add(self, method: str, path: str, handler: Handler, *, forwarded: bool) -> None:
+        """`path` may hold `{name}` (one segment) and `{name:regex}`; method "*" is any. A path that
+        is forwarded must be plain; in others an encoded slash is a part of a name."""
         if "{" not in path:
             self._exact.setdefault(path, {})[method] = handler
             return
         methods = self._by_pattern.get(path)
         if methods is None:
             methods = self._by_pattern[path] = {}
-            self._patterns.append((_compiled(path), methods))
+            self._patterns.append((_compiled(path), methods, forwarded))
         methods[method] = handler
 
     def find(self, request: Request) -> Handler:
@@ -40,11 +41,9 @@ class Table:
         known = methods is not None
         if handler is not None:
             return handler
-        if not _is_plain(request.path):
-            raise UnknownPath("Unknown request URL.")
-        for pattern, methods in self._patterns:
+        for pattern, methods, forwarded in self._patterns:
             match = pattern.fullmatch(request.path)
-            if match is None:
+            if match is None or (forwarded and not _is_plain(request.path)):
                 continue
             known = True
             handler = _of(methods, request.method)

@@ -35,6 +35,8 @@ def chunk(body: bytes) -> bytes:
 
 
 END = b"0\r\n\r\n"
+STORED = ("/v1/responses/", "/v1/files")
+"""Paths whose GET is no probe."""
 
 
 def event(**members: Any) -> bytes:
@@ -72,17 +74,21 @@ class Received:
     path: str
     headers: dict[str, str]
     body: bytes
+    head: bytes = b""
 
 
 @dataclass(slots=True)
 class ScriptedUpstream:
-    """`scripts` are played one for each request, the last one again and again."""
+    """`scripts` are played one for each request, the last one again and again: with an empty
+    `received` it starts anew, and upstreams that share one list share the turn. `pause_s` follows
+    each write, so that it is a read of its own, mostly."""
 
     scripts: list[Script]
     model: str = "m"
     port: int = 0
     received: list[Received] = field(default_factory=list)
     clients_gone: int = 0
+    pause_s: float = 0.005
     _go: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
@@ -95,7 +101,7 @@ class ScriptedUpstream:
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while (request := await _read_request(reader)) is not None:
-                if request.method == "GET":
+                if request.method == "GET" and not request.path.startswith(STORED):
                     card = {"id": self.model, "object": "model", "owned_by": "test"}
                     [answer] = whole({"object": "list", "data": [card]})
                     assert isinstance(answer, bytes)
@@ -105,7 +111,7 @@ class ScriptedUpstream:
                 self.received.append(request)
                 if not await self._play(script, reader, writer):
                     return
-        except ConnectionError:
+        except (ConnectionError, asyncio.IncompleteReadError):
             self.clients_gone += 1
         except asyncio.CancelledError:
             pass  # the test is over
@@ -119,7 +125,7 @@ class ScriptedUpstream:
             if isinstance(step, bytes):
                 writer.write(step)
                 await writer.drain()
-                await asyncio.sleep(0.005)  # lets each write be a read of its own, mostly
+                await asyncio.sleep(self.pause_s)
             elif step is Step.WAIT:
                 if not await self._waited(reader):
                     self.clients_gone += 1
@@ -151,13 +157,30 @@ async def _read_request(reader: asyncio.StreamReader) -> Received | None:
         name.strip().lower(): value.strip()
         for name, _, value in (line.partition(":") for line in lines)
     }
-    body = await reader.readexactly(int(headers.get("content-length", "0")))
-    return Received(method, path, headers, body)
+    if headers.get("transfer-encoding") == "chunked":
+        body = await _read_chunks(reader)
+    else:
+        body = await reader.readexactly(int(headers.get("content-length", "0")))
+    return Received(method, path, headers, body, raw)
+
+
+async def _read_chunks(reader: asyncio.StreamReader) -> bytes:
+    pieces = []
+    while size := int(await reader.readline(), 16):
+        pieces.append(await reader.readexactly(size))
+        await reader.readline()
+    await reader.readline()
+    return b"".join(pieces)
 
 
 @asynccontextmanager
 async def scripted(*scripts: Script, model: str = "m") -> AsyncIterator[ScriptedUpstream]:
-    upstream = ScriptedUpstream(list(scripts), model=model)
+    async with listening(ScriptedUpstream(list(scripts), model=model)) as upstream:
+        yield upstream
+
+
+@asynccontextmanager
+async def listening(upstream: ScriptedUpstream) -> AsyncIterator[ScriptedUpstream]:
     server = await asyncio.start_server(upstream.handle, "127.0.0.1", 0, limit=2**20)
     upstream.port = server.sockets[0].getsockname()[1]
     try:

@@ -1,6 +1,8 @@
 """Candidates and leases."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from prefold.backends.backend import Backend, Lease, PrefillRate
 from prefold.backends.engine import EngineFacts, ServedModel
@@ -8,16 +10,17 @@ from prefold.backends.health import HealthRules, Outcome
 from prefold.backends.pool import BackendPool
 
 
-def backend(name: str, *models: str) -> Backend:
+def backend(name: str, *models: str, room: int = 100) -> Backend:
     made = Backend(
         name=name,
         url=f"http://{name}",
         headers={},
         engine=None,
         rules=HealthRules(failures_to_eject=1),
+        max_in_flight=room,
     )
     made.facts = EngineFacts(models=tuple(ServedModel(id=model) for model in models))
-    made.health.probed()
+    made.health.probed(0.0)
     return made
 
 
@@ -39,15 +42,99 @@ def test_only_backends_that_list_the_model_are_candidates() -> None:
     assert list(pool.models()) == ["m", "n"]
 
 
-def test_ejected_backends_are_left_out_unless_none_would_remain() -> None:
-    """Panic mode: a wrong verdict on all must not become an outage."""
-    first, second = backend("a", "m"), backend("b", "m")
-    pool = BackendPool([first, second], 1000.0)
-    eject(first)
-    assert names(pool.candidates("m", 0.0)) == ["b"]
-    eject(second)
+@pytest.mark.parametrize(
+    ("ejected", "candidates"),
+    [
+        ("", "abcd"),
+        ("a", "bcd"),
+        ("ab", "cd"),
+        ("abc", "abcd"),
+        ("abcd", "abcd"),
+    ],
+)
+def test_ejection_is_ignored_when_more_than_half_are_ejected(ejected: str, candidates: str) -> None:
+    """Panic mode: a wrong verdict on most must not become an outage."""
+    backends = [backend(name, "m") for name in "abcd"]
+    pool = BackendPool([*backends, backend("other", "n")], 1000.0)
+    for one in backends:
+        if one.name in ejected:
+            eject(one)
 
-    assert names(pool.candidates("m", 0.0)) == ["a", "b"]
+    assert names(pool.candidates("m", 0.0)) == list(candidates)
+    assert names(pool.candidates("n", 0.0)) == ["other"]
+
+
+def test_panic_is_a_matter_of_those_that_answer_their_probes() -> None:
+    """And not of those that are excluded for one request."""
+    backends = [backend(name, "m") for name in "abc"]
+    pool = BackendPool(backends, 1000.0)
+    eject(backends[0])
+    assert names(pool.candidates("m", 0.0, excluded=["b"])) == ["c"]
+    assert names(pool.candidates("m", 0.0, excluded=["b", "c"])) == []
+    backends[1].health.down()
+    backends[2].health.down()
+
+    assert names(pool.candidates("m", 0.0)) == ["a"]
+
+
+def test_a_backend_without_a_free_place_is_no_candidate_but_would_serve() -> None:
+    """That is the difference between waiting and refusing."""
+    one = backend("a", "m", room=2)
+    pool = BackendPool([one], 1000.0)
+    first, _ = Lease(one, 0, 0.0), Lease(one, 0, 0.0)
+    assert names(pool.candidates("m", 0.0)) == []
+    assert pool.serving("m", 0.0)
+    assert not pool.serving("m", 0.0, excluded=["a"])
+    assert not pool.serving("n", 0.0)
+    first.release(Outcome.SUCCESS, 0.0)
+
+    assert names(pool.candidates("m", 0.0)) == ["a"]
+
+
+def test_a_removed_backend_takes_no_requests_and_ends_those_it_has() -> None:
+    """Its leases are released as any others; one of the same name may take its place."""
+    old = backend("a", "m")
+    pool = BackendPool([old], 1000.0)
+    lease = Lease(old, 10, 0.0)
+    assert pool.remove("a") is old
+    assert pool.candidates("m", 0.0) == []
+    assert "a" not in pool
+    new = backend("a", "m")
+    pool.add(new)
+    assert pool.candidates("m", 0.0) == [new]
+    lease.release(Outcome.SUCCESS, 0.0)
+
+    assert (old.in_flight, old.queued_tokens, new.in_flight) == (0, 0, 0)
+    with pytest.raises(ValueError, match="already"):
+        pool.add(backend("a", "m"))
+
+
+def test_those_who_wait_are_told_of_every_change() -> None:
+    """A release, a backend more, a backend less."""
+    told = []
+    one = backend("a", "m")
+    pool = BackendPool([one], 1000.0)
+    pool.notify(lambda: told.append(len(list(pool))))
+    Lease(one, 0, 0.0).release(Outcome.SUCCESS, 0.0)
+    assert told == [1]
+    pool.add(backend("b", "m"))
+    pool["b"].on_change()
+    assert told == [1, 2]
+    pool.remove("b")
+
+    assert told == [1, 2, 1]
+
+
+def test_a_backend_that_returns_is_taken_for_slower_than_it_is() -> None:
+    """Routing is not to flood it; its learned rate stays what it is."""
+    one = backend("a", "m")
+    pool = BackendPool([one], 1000.0)
+    assert pool.routing_rate(one, 0.0) == 1000.0
+    one.health.down()
+    one.health.probed(100.0)
+
+    assert pool.routing_rate(one, 100.0) == pytest.approx(100.0)
+    assert pool.routing_rate(one, 110.0) == pool.prefill_rate(one) == 1000.0
 
 
 def test_unreachable_backends_are_never_candidates() -> None:
@@ -95,3 +182,27 @@ def test_a_backend_that_was_not_observed_is_taken_for_an_average_one() -> None:
     old.rate.observe(1000, 10.0)
 
     assert pool.prefill_rate(old) == pool.prefill_rate(new) == pytest.approx(100.0)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["lease", "prefilled", "release"]), st.integers(0, 9))))
+def test_in_flight_is_exact_in_whatever_order_requests_end(steps: list[tuple[str, int]]) -> None:
+    """Against a plain count of those that are open; queued tokens are those before their first."""
+    one = backend("a", "m")
+    leases: list[Lease] = []
+    queued: dict[int, int] = {}
+    for kind, number in steps:
+        if kind == "lease":
+            leases.append(Lease(one, number, 0.0))
+            queued[len(leases) - 1] = number
+        elif leases:
+            which = number % len(leases)
+            if kind == "prefilled":
+                leases[which].prefilled()
+                if which in queued:
+                    queued[which] = 0
+            else:
+                leases[which].release(Outcome.FAILURE, 0.0)
+                queued.pop(which, None)
+
+        assert one.in_flight == len(queued)
+        assert one.queued_tokens == sum(queued.values())

@@ -1,0 +1,178 @@
+"""Backends that come and go while the proxy runs: the difference between two settings, and what is
+done about it. Other settings take a restart; here they are only named.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from prefold.backends.backend import Backend
+from prefold.backends.detect import ENGINES
+from prefold.backends.health import HealthRules
+from prefold.backends.monitor import Watches
+from prefold.backends.pool import BackendPool
+from prefold.prefix_index.index import PrefixIndex
+from prefold.proxy import settings as given
+from prefold.proxy.errors import SettingsError
+from prefold.proxy.settings import Settings
+from prefold.proxy.settings_checks import checked, with_named_backends, with_secrets
+from prefold.proxy.tls import client_context
+
+log = logging.getLogger(__name__)
+
+Load = Callable[[], Settings]
+"""Reads the settings again; raises SettingsError."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """From the settings in force to others. One that changed is removed and added: nothing that was
+    learned of it need be true of it now. `restart` names the settings that differ besides."""
+
+    add: tuple[given.Backend, ...] = ()
+    remove: tuple[str, ...] = ()
+    keep: tuple[given.Backend, ...] = ()
+    """As they are to be: only how much they take at once may differ."""
+    restart: tuple[str, ...] = ()
+
+
+def changes(old: Settings, new: Settings) -> Changes:
+    before = {backend.name: backend for backend in old.backends}
+    keep = tuple(
+        backend
+        for backend in new.backends
+        if backend.name in before and _same_server(backend, before[backend.name])
+    )
+    kept = {backend.name for backend in keep}
+    return Changes(
+        add=tuple(backend for backend in new.backends if backend.name not in kept),
+        remove=tuple(name for name in before if name not in kept),
+        keep=keep,
+        restart=tuple(_different(old, new)),
+    )
+
+
+def _same_server(one: given.Backend, other: given.Backend) -> bool:
+    return dataclasses.replace(one, max_in_flight=other.max_in_flight) == other
+
+
+def _different(old: Settings, new: Settings) -> list[str]:
+    """Dotted names, without values: some of them are secrets."""
+    found = []
+    for field in dataclasses.fields(Settings):
+        before, after = getattr(old, field.name), getattr(new, field.name)
+        if field.name == "backends" or before == after:
+            continue
+        if dataclasses.is_dataclass(before):
+            found += [
+                f"{field.name}.{inner.name}"
+                for inner in dataclasses.fields(before)
+                if getattr(before, inner.name) != getattr(after, inner.name)
+            ]
+        else:
+            found.append(field.name)
+    return found
+
+
+def backend_of(backend: given.Backend, health: given.Health) -> Backend:
+    """The backend that the settings describe, not probed yet. Raises SettingsError."""
+    return Backend(
+        name=backend.name,
+        url=backend.url,
+        headers={"Authorization": f"Bearer {backend.api_key}"} if backend.api_key else {},
+        engine=ENGINES.get(backend.engine),
+        rules=HealthRules(
+            failures_to_eject=health.failures_to_eject,
+            eject_s=health.eject_s,
+            eject_max_s=health.eject_max_s,
+            slow_start_s=health.slow_start_s,
+        ),
+        ssl=client_context(Path(backend.ca_file)) if backend.ca_file else None,
+        max_in_flight=backend.max_in_flight,
+        pass_client_key=backend.pass_client_key,
+    )
+
+
+class Reloader:
+    """Whatever goes wrong, goes wrong before anything was changed."""
+
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        load: Load | None,
+        pool: BackendPool,
+        index: PrefixIndex,
+        watches: Watches,
+    ) -> None:
+        """`settings` are those that the pool's backends were made from. Without `load` there is
+        nothing to read again."""
+        self.settings = settings
+        """In force; the backends are those there are now."""
+        self._load = load
+        self._pool = pool
+        self._index = index
+        self._watches = watches
+
+    def reload(self) -> Changes:
+        """The backends become those that the settings name now: what was added or removed since,
+        by `add` and `remove`, is undone. Raises SettingsError."""
+        if self._load is None:
+            raise SettingsError("the settings were not read from anywhere")
+        new = self._load()
+        made = self._become(new)
+        if made.restart:
+            log.warning("these settings changed and take a restart: %s", ", ".join(made.restart))
+        return made
+
+    def reload_or_log(self) -> None:
+        """For a signal, which nobody answers."""
+        try:
+            self.reload()
+        except SettingsError as error:
+            log.error("the settings were not taken over: %s", error)
+
+    def add(self, backend: given.Backend) -> Backend:
+        """One more than the settings name. Files and environment are not read for it: who may add
+        a backend need not be allowed to read those. Raises SettingsError."""
+        if backend.api_key_file or backend.ca_file:
+            raise SettingsError("backends: files are named in the settings only")
+        alone = with_secrets(with_named_backends(Settings(backends=(backend,))), {})
+        [named] = alone.backends
+        self._become(self._with_backends((*self.settings.backends, named)))
+        return self._pool[named.name]
+
+    def remove(self, name: str) -> None:
+        """It takes nothing new; what it has ends as it would. Raises KeyError or SettingsError."""
+        left = tuple(backend for backend in self.settings.backends if backend.name != name)
+        if len(left) == len(self.settings.backends):
+            raise KeyError(name)
+        self._become(self._with_backends(left))
+
+    def _with_backends(self, backends: Sequence[given.Backend]) -> Settings:
+        replaced = dataclasses.replace(self.settings, backends=tuple(backends))
+        return checked(with_named_backends(replaced))
+
+    def _become(self, new: Settings) -> Changes:
+        planned = changes(self.settings, new)
+        made = [backend_of(backend, self.settings.health) for backend in planned.add]
+        for name in planned.remove:
+            self._watches.stop(name)
+            self._pool.remove(name)
+            self._index.remove(name)
+        for backend in made:
+            self._pool.add(backend)
+            self._watches.start(backend)
+        for kept in planned.keep:
+            self._pool[kept.name].max_in_flight = kept.max_in_flight
+            self._pool[kept.name].on_change()
+        self.settings = dataclasses.replace(self.settings, backends=new.backends)
+        if planned.add or planned.remove:
+            added = ", ".join(backend.name for backend in planned.add)
+            removed = ", ".join(planned.remove)
+            log.info("backends added: %s; removed: %s", added or "none", removed or "none")
+        return planned
