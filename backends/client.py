@@ -1,123 +1,60 @@
-"""HTTP to LLM servers: the only user of aiohttp's client, with connections.py and error_mapping.py.
+"""HTTP to LLM servers: connections that are kept, and requests that are written.
 
-aiohttp's defaults are wrong for a proxy; each one changed below has its reason beside it.
+One connection carries one exchange at a time; how many there are is bounded by leases, not here.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-import time
+from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
-from types import SimpleNamespace, TracebackType
+from types import TracebackType
 from typing import Any, Self
+from urllib.parse import urlsplit
 
-import aiohttp
 import msgspec
-from multidict import CIMultiDict, CIMultiDictProxy
-from yarl import URL
 
-from prefold.backends.connections import Connections
-from prefold.backends.decoding import Decoder
 from prefold.backends.error_mapping import mapped_errors
-from prefold.backends.errors import BackendError, UpstreamDisconnected
+from prefold.backends.errors import ConnectFailed, UpstreamDisconnected
+from prefold.backends.http1 import Connection, Limits, Upstream
 
 # llama.cpp's HTTP library and uvicorn both close an idle connection after 5 s.
 KEEPALIVE_S = 4.0
-MAX_FIELD_BYTES = 64 * 1024
 REPLAY_WITHIN_S = 0.2
 MAX_PROBE_BYTES = 16 * 1024 * 1024
-# Every header that aiohttp would add by itself; what goes upstream is what the caller gave.
-NO_AUTO_HEADERS = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
+JOIN_BELOW = 64 * 1024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """Seconds. `first_byte_s` is the wait for the response head, and again for the first byte of
-    its body (some engines send the head before the prefill), `idle_s` that between later reads."""
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where connections go, and so which ones may be used for what."""
 
-    connect_s: float = 5.0
-    first_byte_s: float = 600.0
-    idle_s: float = 120.0
+    host: str
+    port: int
+    ssl: ssl.SSLContext | None
 
-
-class Upstream:
-    """A response whose head has arrived. `close()` in every case; it aborts what is not read."""
-
-    def __init__(self, response: aiohttp.ClientResponse, limits: Limits) -> None:
-        """Raises UpstreamDisconnected for an answer that no request of ours allows."""
-        if response.status < 200:
-            raise UpstreamDisconnected("an upgrade that was not asked for")
-        self._response = response
-        self._limits = limits
-        self._decoder = _decoder(response.headers)
-        self.status = response.status
-        self.headers = response.headers if self._decoder is None else _decoded(response.headers)
-        """Those of the body that `chunks` gives: decoded, it has neither coding nor length."""
-
-    async def chunks(self) -> AsyncIterator[bytes]:
-        """Body bytes as they arrive; raises BackendError when the body is cut or goes silent."""
-        read = self._response.content.readany
-        decoder = self._decoder
-        patience = self._limits.first_byte_s
-        with mapped_errors():
-            while True:
-                async with asyncio.timeout(patience):
-                    chunk = await read()
-                if not chunk:
-                    break
-                if decoder is None:
-                    yield chunk
-                else:
-                    for decoded in decoder.steps(chunk):
-                        yield decoded
-                patience = self._limits.idle_s
-            if decoder is not None:
-                decoder.finish()
-
-    async def read(self, max_bytes: int) -> bytes:
-        """The whole body; raises UpstreamDisconnected if it is larger."""
-        pieces, size = [], 0
-        async for chunk in self.chunks():
-            pieces.append(chunk)
-            size += len(chunk)
-            if size > max_bytes:
-                raise UpstreamDisconnected(f"a body of more than {max_bytes} bytes")
-        return b"".join(pieces)
-
-    def close(self) -> None:
-        """Back to the pool when the body was read to its end, closed (so aborted) otherwise."""
-        if self._response.content.is_eof() and self._response.content.exception() is None:
-            self._response.release()
-        else:
-            self._response.close()
+    @property
+    def authority(self) -> str:
+        """As in the Host header."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        usual = 443 if self.ssl is not None else 80
+        return host if self.port == usual else f"{host}:{self.port}"
 
 
 class Client:
-    """One connection pool for all backends of this process. An async context manager."""
+    """One pool for all backends of this process. An async context manager."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._session: aiohttp.ClientSession | None = None
-        self._connections: Connections | None = None
+        self._idle: dict[Origin, deque[Connection]] = {}
+        self._timers: dict[Connection, asyncio.TimerHandle] = {}
+        self._open: set[Connection] = set()
+        self._default_ssl: ssl.SSLContext | None = None
 
     async def __aenter__(self) -> Self:
-        trace = aiohttp.TraceConfig()
-        trace.on_connection_reuseconn.append(_note_reuse)
-        trace.on_connection_create_start.append(_note_new)
-        self._connections = Connections(keepalive_s=KEEPALIVE_S, dns_cache_s=30)
-        self._session = aiohttp.ClientSession(
-            connector=self._connections,
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._limits.connect_s),
-            cookie_jar=aiohttp.DummyCookieJar(),  # a shared jar would mix tenants
-            auto_decompress=False,  # bytes and Content-Encoding pass together
-            skip_auto_headers=NO_AUTO_HEADERS,
-            trust_env=False,
-            max_field_size=MAX_FIELD_BYTES,
-            max_line_size=MAX_FIELD_BYTES,
-            trace_configs=[trace],
-        )
+        self._loop = asyncio.get_running_loop()
         return self
 
     async def __aexit__(
@@ -126,8 +63,11 @@ class Client:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._session is not None:
-            await self._session.close()
+        for timer in self._timers.values():
+            timer.cancel()
+        for connection in list(self._open):
+            connection.transport.abort()
+        await asyncio.sleep(0)  # for the transports to close
 
     async def send(
         self,
@@ -143,53 +83,50 @@ class Client:
         certificate is checked against the system's authorities.
 
         A kept-alive connection may be closed by the server just as we write to it. The request is
-        then sent once more on a fresh one; only at once, since a server that worked on it for a
-        while and then died may die of it again.
+        then sent once more on a fresh one: only if nothing came back, and only at once, since a
+        server that worked on it for a while and then died may die of it again.
         """
-        sending = _Sending(method, URL(url, encoded=True), headers, ssl)
-        if not isinstance(body, bytes):
-            return await self._send_once(sending, body)
-        sent = time.monotonic()
-        try:
-            return await self._send(sending, body)
-        except UpstreamDisconnected as error:
-            lost = isinstance(
-                error.__cause__,
-                aiohttp.ServerDisconnectedError | aiohttp.ClientOSError | ConnectionError,
-            )
-            if not (lost and sending.reused and time.monotonic() - sent < REPLAY_WITHIN_S):
-                raise
-        return await self._send(sending, body)
+        origin, target = self._place(url, ssl)
+        head = _head(method, target, origin, headers, body)
+        connection = self._take_idle(origin)
+        if connection is not None and isinstance(body, bytes):
+            began = self._loop.time()
+            upstream = self._exchange(connection, method)
+            try:
+                return await self._sent(upstream, connection, head, body)
+            except UpstreamDisconnected:
+                late = self._loop.time() - began > REPLAY_WITHIN_S
+                if late or not upstream.silent or not connection.lost:
+                    raise
+            connection = None
+        if connection is None:
+            connection = await self._connect(origin)
+        return await self._sent(self._exchange(connection, method), connection, head, body)
 
-    async def _send_once(self, sending: _Sending, body: AsyncIterator[bytes]) -> Upstream:
-        upload = _Upload(body)
-        try:
-            return await self._send(sending, upload.pieces())
-        except BackendError:
-            if upload.failure is not None:
-                raise upload.failure from None
-            raise
+    def _exchange(self, connection: Connection, method: str) -> Upstream:
+        return Upstream(connection, self._limits, head_only=method == "HEAD")
 
-    async def _send(self, sending: _Sending, body: bytes | AsyncIterator[bytes]) -> Upstream:
-        assert self._session is not None, "the client is used outside `async with`"
-        assert self._connections is not None
-        with mapped_errors():
-            async with asyncio.timeout(self._limits.first_byte_s):
-                response = await self._session.request(
-                    sending.method,
-                    sending.url,
-                    data=body or None,
-                    headers=sending.headers,
-                    allow_redirects=False,  # a redirect would carry the prompt elsewhere
-                    ssl=sending.ssl if sending.ssl is not None else True,
-                    trace_request_ctx=sending,
-                )
-        self._connections.watch(response)
+    async def _sent(
+        self,
+        upstream: Upstream,
+        connection: Connection,
+        head: bytes,
+        body: bytes | AsyncIterator[bytes],
+    ) -> Upstream:
         try:
-            return Upstream(response, self._limits)
-        except UpstreamDisconnected:
-            response.close()
+            if isinstance(body, bytes):
+                if len(body) < JOIN_BELOW:
+                    connection.transport.write(head + body)
+                else:
+                    connection.transport.writelines((head, body))
+                upstream.sent = True
+                await upstream.answered()
+            else:
+                await _uploaded(upstream, connection, head, body)
+        except BaseException:
+            upstream.close()
             raise
+        return upstream
 
     async def fetch(
         self,
@@ -214,58 +151,110 @@ class Client:
                 finally:
                     upstream.close()
 
+    def _place(self, url: str, context: ssl.SSLContext | None) -> tuple[Origin, str]:
+        parts = urlsplit(url)
+        target = parts.path or "/"
+        if parts.query:
+            target += f"?{parts.query}"
+        secure = parts.scheme == "https"
+        if secure and context is None:
+            context = self._default_ssl = self._default_ssl or ssl.create_default_context()
+        port = parts.port or (443 if secure else 80)
+        return Origin(parts.hostname or "", port, context if secure else None), target
 
-@dataclass(slots=True)
-class _Sending:
-    method: str
-    url: URL
-    headers: Mapping[str, str]
-    ssl: ssl.SSLContext | None
-    reused: bool = False
-    """The last attempt went over a connection that had carried another request."""
+    async def _connect(self, origin: Origin) -> Connection:
+        def made() -> Connection:
+            return Connection(
+                on_idle=lambda connection: self._keep(origin, connection), on_lost=self._lost
+            )
+
+        with mapped_errors():
+            try:
+                async with asyncio.timeout(self._limits.connect_s):
+                    _, connection = await self._loop.create_connection(
+                        made,
+                        origin.host,
+                        origin.port,
+                        ssl=origin.ssl,
+                        server_hostname=origin.host if origin.ssl is not None else None,
+                    )
+            except TimeoutError as error:
+                raise ConnectFailed("no connection in time") from error
+        self._open.add(connection)
+        return connection
+
+    def _take_idle(self, origin: Origin) -> Connection | None:
+        """The one that was used last, which is the least likely to be closed by its server."""
+        idle = self._idle.get(origin)
+        while idle:
+            connection = idle.pop()
+            self._timers.pop(connection).cancel()
+            if not connection.transport.is_closing():
+                return connection
+        return None
+
+    def _keep(self, origin: Origin, connection: Connection) -> None:
+        self._idle.setdefault(origin, deque()).append(connection)
+        self._timers[connection] = self._loop.call_later(
+            KEEPALIVE_S, self._let_go, origin, connection
+        )
+
+    def _let_go(self, origin: Origin, connection: Connection) -> None:
+        del self._timers[connection]
+        idle = self._idle[origin]
+        idle.remove(connection)
+        if not idle:
+            del self._idle[origin]
+        connection.transport.close()
+
+    def _lost(self, connection: Connection) -> None:
+        self._open.discard(connection)
 
 
-class _Upload:
-    """A body from elsewhere: when it fails, that says nothing of the backend."""
-
-    def __init__(self, body: AsyncIterator[bytes]) -> None:
-        self._body = body
-        self.failure: Exception | None = None
-
-    async def pieces(self) -> AsyncIterator[bytes]:
-        try:
-            async for piece in self._body:
-                yield piece
-        except Exception as error:
-            self.failure = error
-            raise
-
-
-def _decoder(headers: CIMultiDictProxy[str]) -> Decoder | None:
-    if headers.get("Transfer-Encoding", "chunked").lower() != "chunked":
-        raise UpstreamDisconnected("a coding that was not asked for")
-    coding = ",".join(headers.getall("Content-Encoding", ())).strip().lower()
-    return None if coding in ("", "identity") else Decoder(coding)
+def _head(
+    method: str,
+    target: str,
+    origin: Origin,
+    headers: Mapping[str, str],
+    body: bytes | AsyncIterator[bytes],
+) -> bytes:
+    lines = [f"{method} {target} HTTP/1.1", f"Host: {origin.authority}"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    if not isinstance(body, bytes):
+        lines.append("Transfer-Encoding: chunked")
+    elif body or method in ("POST", "PUT", "PATCH"):
+        lines.append(f"Content-Length: {len(body)}")
+    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
 
 
-def _decoded(headers: CIMultiDictProxy[str]) -> CIMultiDictProxy[str]:
-    kept = CIMultiDict(headers)
-    for name in ("Content-Encoding", "Content-Length"):
-        kept.popall(name, None)
-    return CIMultiDictProxy(kept)
-
-
-async def _note_reuse(
-    session: aiohttp.ClientSession,
-    context: SimpleNamespace,
-    params: aiohttp.TraceConnectionReuseconnParams,
+async def _uploaded(
+    upstream: Upstream, connection: Connection, head: bytes, body: AsyncIterator[bytes]
 ) -> None:
-    context.trace_request_ctx.reused = True
+    """The body goes as it comes, until the answer is here: what follows would not be read. Raises
+    what `body` raises, and BackendError."""
+    writing = asyncio.ensure_future(_write_chunks(upstream, connection, head, body))
+    answered = asyncio.ensure_future(upstream.answered())
+    try:
+        await asyncio.wait((writing, answered), return_when=asyncio.FIRST_COMPLETED)
+        if writing.done():
+            writing.result()
+        await answered
+    finally:
+        for task in (writing, answered):
+            task.cancel()
+        await asyncio.gather(writing, answered, return_exceptions=True)
 
 
-async def _note_new(
-    session: aiohttp.ClientSession,
-    context: SimpleNamespace,
-    params: aiohttp.TraceConnectionCreateStartParams,
+async def _write_chunks(
+    upstream: Upstream, connection: Connection, head: bytes, body: AsyncIterator[bytes]
 ) -> None:
-    context.trace_request_ctx.reused = False
+    transport = connection.transport
+    transport.write(head)
+    async for piece in body:
+        if connection.lost:
+            return  # the exchange has been told
+        if piece:
+            transport.writelines((b"%x\r\n" % len(piece), piece, b"\r\n"))
+            await connection.drained()
+    transport.write(b"0\r\n\r\n")
+    upstream.sent = True

@@ -1,5 +1,5 @@
-"""The probe loop: keeps a backend's facts fresh and tells when it becomes ready or goes away; and the
-tasks that run it, one for each backend.
+"""The probe loop: keeps a backend's facts fresh and tells when it becomes ready or goes away; and
+the tasks that run it, one for each backend.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The admin port: figures for operators, and backends that come and go. Never for clients, and never
-for a browser's pages: they could make an operator's browser ask.
+"""The admin port: figures for operators, and backends that come and go. Never for clients, and not
+for the pages of a browser: any of them could make an operator's browser ask.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 
 import msgspec
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 
 from prefold.backends.backend import Backend
 from prefold.proxy import settings as given
@@ -62,7 +63,7 @@ def admin_app(proxy: Proxy) -> web.Application:
     return app
 
 
-def _guard(admin_key: str) -> Callable[[web.Request, Handler], Awaitable[web.StreamResponse]]:
+def _guard(admin_key: str) -> Middleware:
     """Without a key whoever reaches the port may ask: it is on loopback then."""
     digest = sha256(admin_key.encode()).digest()
 
@@ -147,7 +148,7 @@ class AdminHandlers:
 
 
 def _described(backend: Backend, now: float) -> dict[str, object]:
-    """Its state now; no credentials. Tokens are uncached prompt tokens before their first answer."""
+    """Its state now, no credentials. `queued_tokens`: of prompts whose first token is not out."""
     models = backend.facts.models if backend.facts is not None else ()
     return {
         "name": backend.name,

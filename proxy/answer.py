@@ -9,7 +9,7 @@ from prefold.measurement.record import RequestOutcome, RequestRecord
 from prefold.proxy.exchange import Exchange
 from prefold.proxy.headers import downstream_headers
 from prefold.proxy.http.answer import Answer
-from prefold.proxy.relay import finish, send_events, send_raw
+from prefold.proxy.relay import send_raw, send_whole
 
 
 async def answer(
@@ -24,19 +24,17 @@ async def answer(
     record.status = exchange.status
     if exchange.meter is not None:
         record.tokens = exchange.meter.token_times
+    whole = exchange.rest is None and exchange.events is None
     if not out.begun:
         headers = _headers(exchange, record, decision_header)
-        length = len(exchange.first) if exchange.rest is None else None
-        out.begin(exchange.status, headers, length)
+        out.begin(exchange.status, headers, len(exchange.first) if whole else None)
     failure = None
-    if exchange.rest is None:
-        await finish(out, exchange.first, write_s)
-    elif exchange.meter is None:
+    if exchange.events is not None:
+        failure = await exchange.events.relay(out, exchange.protocol, write_s)
+    elif exchange.rest is not None:
         failure = await send_raw(out, exchange.first, exchange.rest, write_s)
     else:
-        failure = await send_events(
-            out, exchange.first, exchange.rest, exchange.meter, exchange.protocol, write_s
-        )
+        await send_whole(out, exchange.first, write_s)
     if failure is not None:
         exchange.failed(failure)
     return failure

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from prefold.backends.admission import Admission
-from prefold.backends.client import Client, Limits
+from prefold.backends.client import Client
+from prefold.backends.http1 import Limits
 from prefold.backends.monitor import Monitor, Watches
 from prefold.backends.pool import BackendPool
 from prefold.measurement.prometheus import BackendGauges, Metrics

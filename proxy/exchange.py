@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping
 
 from prefold.backends.backend import Backend, Lease
-from prefold.backends.client import Client, Upstream
+from prefold.backends.client import Client
 from prefold.backends.engine import PromptReport
 from prefold.backends.errors import (
     BackendError,
@@ -15,6 +15,7 @@ from prefold.backends.errors import (
     UpstreamDisconnected,
 )
 from prefold.backends.health import Outcome
+from prefold.backends.http1 import Upstream
 from prefold.prefix_index.index import PrefixIndex
 from prefold.prefix_index.prefix import Prefix
 from prefold.proxy.event_stream import EventStream
@@ -24,6 +25,8 @@ from prefold.proxy.protocol import Protocol, Whole, normalised
 BACKPRESSURE = frozenset((429, 503))
 MAX_WHOLE_BODY = 64 * 1024 * 1024
 MAX_ERROR_BODY = 1024 * 1024
+AFTER_DONE_S = 1.0
+"""How long the end of a body may follow [DONE] for its connection to be used again."""
 
 
 class Exchange:
@@ -49,8 +52,8 @@ class Exchange:
         self.first = b""
         """A whole answer, or the first bytes of one that goes on with `rest`."""
         self.rest: AsyncIterator[bytes] | None = None
-        """Whole events if there is a meter. Raises BackendError on a body that is cut, goes silent,
-        or holds an error in a form that clients overlook."""
+        self.events: EventStream | None = None
+        """An answer in events that are understood: there is a meter then."""
         self.whole = Whole()
         self.first_in_line = backend.queued_tokens == 0
         """No uncached tokens of ours were queued ahead, so its TTFT is its own prefill's time."""
@@ -93,7 +96,9 @@ class Exchange:
         first bytes of a body that is not understood, or a whole body. Raises BackendError."""
         try:
             url = self.backend.url + target
-            self._upstream = await client.send(method, url, headers=headers, body=body)
+            self._upstream = await client.send(
+                method, url, headers=headers, body=body, ssl=self.backend.ssl
+            )
             self.status = self._upstream.status
             self._outcome = outcome_of_status(self.status)
             if 300 <= self._upstream.status < 400:
@@ -108,16 +113,15 @@ class Exchange:
         ok = 200 <= upstream.status < 300
         if ok and is_event_stream(upstream) and self.protocol.meter is not None:
             self.meter = self.protocol.meter(strip_usage)
-            stream = EventStream(
-                upstream.chunks(), self.meter, clock=self._clock, on_first_token=self._prefilled
+            self.events = EventStream(
+                upstream, self.meter, clock=self._clock, on_first_token=self._prefilled
             )
-            self.first = await stream.first()
-            self.rest = stream.batches
+            await self.events.first()
         elif ok and self.protocol.meter is None:
             self.rest = upstream.chunks()
             self.first = await anext(self.rest, b"")
         else:
-            self.first = await read_whole(upstream, MAX_WHOLE_BODY if ok else MAX_ERROR_BODY)
+            self.first = await upstream.read(MAX_WHOLE_BODY if ok else MAX_ERROR_BODY)
             if ok and not self.first and upstream.status == 200:
                 raise UpstreamDisconnected("an empty answer")
             self._judge_whole(ok)
@@ -166,7 +170,8 @@ class Exchange:
 
     def close(self) -> None:
         if self._upstream is not None:
-            self._upstream.close()
+            done = self.meter is not None and self.meter.done
+            self._upstream.close(after_end_s=AFTER_DONE_S if done else 0.0)
         now = self._clock()
         self._lease.release(self._outcome, now)
         if self._placement is not None and self._index is not None:
@@ -192,14 +197,3 @@ def outcome_of_error(backend: Backend, error: BackendError) -> Outcome:
 def is_event_stream(upstream: Upstream) -> bool:
     kind = upstream.headers.get("Content-Type", "")
     return kind.lower().startswith("text/event-stream")
-
-
-async def read_whole(upstream: Upstream, limit: int) -> bytes:
-    """Raises BackendError if the body is cut or larger than `limit` bytes."""
-    pieces, size = [], 0
-    async for chunk in upstream.chunks():
-        pieces.append(chunk)
-        size += len(chunk)
-        if size > limit:
-            raise UpstreamDisconnected(f"a body of more than {limit} bytes")
-    return b"".join(pieces)

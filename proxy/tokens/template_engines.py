@@ -1,9 +1,9 @@
-"""The two libraries that render chat templates, set up as Hugging Face does: jinja2, sandboxed, which
-is the reference, and minijinja, compiled. Knows no chats.
+"""The two libraries that render chat templates, set up as Hugging Face does: jinja2, sandboxed, is
+the reference; minijinja is compiled. Knows no chats.
 
-What is rendered is foreign code. jinja2 here has no bound on time and memory: it runs in the process
-of `render_worker` only. minijinja's fuel bounds loops and texts; `template_rules` tells which
-templates it bounds wholly.
+What is rendered is foreign code. jinja2 has no bound on time and memory: it renders in the process
+of `render_worker` only. minijinja's fuel bounds loops and texts; `template_rules` tells in which
+templates it bounds everything.
 """
 
 from __future__ import annotations
@@ -124,13 +124,12 @@ class _JsonFilter:
         self,
         value: Any,
         ensure_ascii: bool = False,
-        indent: int | None = None,
+        indent: int | str | None = None,
         separators: tuple[str, str] | None = None,
         sort_keys: bool = False,
     ) -> str:
-        if isinstance(indent, int) and indent > _MAX_INDENT:
-            raise OverBound("the chat template makes too long a text")
-        if separators is not None and sum(map(len, separators)) > _MAX_INDENT:
+        width = len(indent) if isinstance(indent, str) else indent or 0
+        if width > _MAX_INDENT or sum(map(len, separators or ())) > _MAX_INDENT:
             raise OverBound("the chat template makes too long a text")
         text = json.dumps(
             value,

@@ -6,7 +6,8 @@ the process. So a template may not keep containers that it built, nor call what 
 then none is larger than the request, and each counted instruction costs at most what reading the
 request costs. The rules are an allow-list over jinja2's syntax tree; nothing is run.
 
-What is kept is text (or a number), or a view: the request's data, or a part of it.
+What is kept is a view (the request's data, or a part of it) or text. Only attributes of namespaces
+are known to be text: any other name may be one that the client sent.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from enum import IntEnum
 from jinja2 import nodes
 
 _FUNCTIONS = {"namespace", "range", "raise_exception", "strftime_now", "caller"}
-_TEXT_METHODS = {"strip", "lstrip", "rstrip", "upper", "lower", "title", "capitalize", "format"} | {
+_TEXT_METHODS = {"strip", "lstrip", "rstrip", "upper", "lower", "title", "capitalize"} | {
     *("startswith", "endswith", "replace", "join", "count", "find", "isdigit"),
 }
 _VIEW_METHODS = {"items", "keys", "values", "get", "split", "splitlines"}
+_METHODS = _TEXT_METHODS | _VIEW_METHODS
 _TEXT_FILTERS = {"length", "count", "trim", "string", "lower", "upper", "title", "capitalize"} | {
     *("tojson", "join", "replace", "safe", "escape", "e", "int", "float", "abs", "round", "indent"),
 }
@@ -44,34 +46,37 @@ class Unbounded(Exception):
     """The template is outside the rules; the message names the construct, and quotes nothing."""
 
 
-def require_bounded(tree: nodes.Template) -> None:
-    """Raises Unbounded."""
-    _Rules(tree).check()
+def require_bounded(tree: nodes.Template) -> frozenset[str]:
+    """Raises Unbounded. The names of its namespaces, which a request must not set."""
+    rules = _Rules(tree)
+    rules.check()
+    return rules.namespaces
 
 
 class _Rules:
-    """Kinds are assumed to be text and raised until nothing changes: what is kept can only be made
-    from what was kept before."""
-
     def __init__(self, tree: nodes.Template) -> None:
         self._tree = tree
         self._macros = {macro.name for macro in tree.find_all(nodes.Macro)}
-        self._kept = {
-            name.name: Kind.VIEW
-            for macro in tree.find_all(nodes.Macro)
-            for name in macro.args  # whatever it is called with
-        }
+        self.namespaces = frozenset(
+            _name(node.target) for node in tree.find_all(nodes.Assign) if _is_namespace(node.node)
+        )
+        # Assumed to be text, and raised until nothing changes: what is kept at any time is made
+        # from what was kept before.
         self._attributes: dict[str, Kind] = {}
+        # Names that may hold what a namespace kept.
+        self._derived = {arg.name for macro in tree.find_all(nodes.Macro) for arg in macro.args}
 
     def check(self) -> None:
-        for node in (self._tree, *self._tree.find_all(nodes.Node)):
+        for node in self._tree.find_all(nodes.Node):
             self._check_node(node)
+        self._check_namespaces()
         before: object = None
-        while before != (before := (dict(self._kept), dict(self._attributes))):
+        while before != (before := (dict(self._attributes), set(self._derived))):
             for target, value in self._assignments():
                 self._keep(target, value)
-        for node in self._tree.find_all((nodes.Call, nodes.For)):
-            self._check_passed(node)
+        for call in self._tree.find_all(nodes.Call):
+            for value in (*call.args, *(pair.value for pair in call.kwargs)):
+                self._require_kept(value)
 
     def _check_node(self, node: nodes.Node) -> None:
         if isinstance(node, nodes.Stmt) and not isinstance(node, _STATEMENTS):
@@ -80,10 +85,20 @@ class _Rules:
             raise Unbounded("it has a recursive loop")
         if isinstance(node, nodes.Mul | nodes.Pow):
             raise Unbounded("it multiplies")
-        if isinstance(node, nodes.Filter) and node.name not in _TEXT_FILTERS | _VIEW_FILTERS:
-            raise Unbounded(f"it has the filter {node.name}")
+        if isinstance(node, nodes.Filter):
+            self._check_filter(node)
         if isinstance(node, nodes.Call):
             self._check_call(node)
+
+    def _check_filter(self, node: nodes.Filter) -> None:
+        if node.name not in _TEXT_FILTERS | _VIEW_FILTERS:
+            raise Unbounded(f"it has the filter {node.name}")
+        if node.dyn_args is not None or node.dyn_kwargs is not None:
+            raise Unbounded("it unpacks arguments")
+        values = (*node.args, *(pair.value for pair in node.kwargs))
+        if node.name in _VIEW_FILTERS - {"default", "d"} and any(map(self._kind, values)):
+            # `map` would put the argument into each place of the list.
+            raise Unbounded(f"it gives data to the filter {node.name}")
 
     def _check_call(self, call: nodes.Call) -> None:
         if call.dyn_args is not None or call.dyn_kwargs is not None:
@@ -92,74 +107,75 @@ class _Rules:
         if isinstance(called, nodes.Name) and called.name in _FUNCTIONS | self._macros:
             if called.name == "namespace" and call.args:
                 raise Unbounded("it copies a dict into a namespace")
-            return
-        if isinstance(called, nodes.Getattr) and called.attr in _TEXT_METHODS | _VIEW_METHODS:
-            if called.attr == "format" and not _plain_format(called.node):
-                raise Unbounded("it formats with a layout of its own")
-            return
-        raise Unbounded("it calls what is not known to be harmless")
+        elif not (isinstance(called, nodes.Getattr) and called.attr in _METHODS):
+            raise Unbounded("it calls what is not known to be harmless")
 
-    def _check_passed(self, node: nodes.Node) -> None:
-        """A loop's variable and a macro's parameter keep what they are given."""
-        if isinstance(node, nodes.For):
-            values: list[nodes.Expr] = [node.iter]
-        else:
-            assert isinstance(node, nodes.Call)
-            values = [*node.args, *(pair.value for pair in node.kwargs)]
-        for value in values:
-            if self._kind(value) is Kind.BUILT:
-                raise Unbounded("it passes on a container that it built")
+    def _check_namespaces(self) -> None:
+        """Their names are for `ns.x` alone."""
+        uses = sum(node.name in self.namespaces for node in self._tree.find_all(nodes.Name))
+        uses -= sum(
+            _name(node.node) in self.namespaces for node in self._tree.find_all(nodes.Getattr)
+        )
+        uses -= sum(_is_namespace(node.node) for node in self._tree.find_all(nodes.Assign))
+        if uses or "" in self.namespaces:
+            raise Unbounded("it uses a namespace, or its name, for something else")
 
-    def _assignments(self) -> Iterator[tuple[nodes.Node, nodes.Expr]]:
+    def _assignments(self) -> Iterator[tuple[nodes.Node, nodes.Node]]:
         for node in self._tree.find_all((nodes.Assign, nodes.For, nodes.With, nodes.Call)):
-            if isinstance(node, nodes.Assign):
-                yield node.target, node.node
-            elif isinstance(node, nodes.For):
+            if isinstance(node, nodes.For):
                 yield node.target, node.iter
             elif isinstance(node, nodes.With):
                 yield from zip(node.targets, node.values, strict=True)
             elif isinstance(node, nodes.Call) and _is_namespace(node):
                 for pair in node.kwargs:
                     yield nodes.NSRef("", pair.key), pair.value
+            elif isinstance(node, nodes.Assign) and not _is_namespace(node.node):
+                yield node.target, node.node
 
-    def _keep(self, target: nodes.Node, value: nodes.Expr) -> None:
-        if isinstance(value, nodes.Call) and _is_namespace(value):
-            self._kept[_name(target)] = Kind.BUILT  # used by its attributes only
+    def _keep(self, target: nodes.Node, value: nodes.Node) -> None:
+        self._require_kept(value)
+        if not isinstance(target, nodes.NSRef):
+            if self._reads_kept(value):
+                names = (target, *target.find_all(nodes.Name))
+                self._derived |= {name.name for name in names if isinstance(name, nodes.Name)}
             return
         kind = self._kind(value)
-        if kind is Kind.BUILT:
+        if kind is Kind.VIEW and self._reads_kept(value):
+            # A slice of itself, in a loop, would be one deeper at each turn.
+            raise Unbounded("it makes what it keeps from what it kept")
+        self._attributes[target.attr] = max(kind, self._attributes.get(target.attr, kind))
+
+    def _require_kept(self, value: nodes.Node) -> None:
+        if self._kind(value) is Kind.BUILT:
             raise Unbounded("it keeps a container that it built")
-        if isinstance(target, nodes.NSRef):
-            # It outlives its loop's turn: a slice of itself would be one more at each.
-            if kind is Kind.VIEW and self._reads_kept_views(value):
-                raise Unbounded("it makes what it keeps from what it kept")
-            self._attributes[target.attr] = max(kind, self._attributes.get(target.attr, kind))
-        elif isinstance(target, nodes.Tuple):
-            for item in target.items:
-                self._kept[_name(item)] = Kind.VIEW
-        else:
-            name = _name(target)
-            self._kept[name] = max(kind, self._kept.get(name, kind))
 
-    def _reads_kept_views(self, value: nodes.Expr) -> bool:
-        return any(
-            self._attributes.get(node.attr) is Kind.VIEW
-            for node in (value, *value.find_all(nodes.Getattr))
-            if isinstance(node, nodes.Getattr)
-        )
+    def _reads_kept(self, value: nodes.Node) -> bool:
+        """Whether it may hold a view that a namespace keeps."""
+        for node in (value, *value.find_all((nodes.Name, nodes.Getattr))):
+            if isinstance(node, nodes.Name) and node.name in self._derived:
+                return True
+            if isinstance(node, nodes.Getattr) and self._attribute(node) is Kind.VIEW:
+                return True
+        return False
 
-    def _kind(self, node: nodes.Expr | None) -> Kind:
+    def _attribute(self, node: nodes.Getattr) -> Kind | None:
+        """None: it is none of a namespace."""
+        if isinstance(node.node, nodes.Name) and node.node.name in self.namespaces:
+            return self._attributes.get(node.attr, Kind.TEXT)
+        return None
+
+    def _kind(self, node: nodes.Node) -> Kind:
         match node:
-            case None:
-                return Kind.TEXT
             case nodes.Name():
-                return self._kept.get(node.name, Kind.VIEW)
+                return Kind.VIEW
             case nodes.Getattr():
-                return self._attributes.get(node.attr, Kind.VIEW)
+                kind = self._attribute(node)
+                return kind if kind is not None else max(Kind.VIEW, self._kind(node.node))
             case nodes.Getitem():
-                return min(Kind.VIEW, self._kind(node.node)) if not _named(node) else Kind.VIEW
+                return self._kind(node.node)
             case nodes.CondExpr():
-                return max(self._kind(node.expr1), self._kind(node.expr2))
+                branches = (node.expr1, node.expr2)
+                return max(self._kind(branch) for branch in branches if branch is not None)
             case nodes.And() | nodes.Or():
                 return max(self._kind(node.left), self._kind(node.right))
             case nodes.Add():
@@ -167,11 +183,42 @@ class _Rules:
                 sides = self._kind(node.left), self._kind(node.right)
                 return Kind.TEXT if Kind.TEXT in sides else Kind.BUILT
             case nodes.List() | nodes.Tuple():
-                return _VIEW_IF[all(isinstance(item, nodes.Const) for item in node.items)]
+                constant = all(isinstance(item, nodes.Const) for item in node.items)
+                return Kind.VIEW if constant else Kind.BUILT
             case nodes.Dict():
-                return _VIEW_IF[all(isinstance(pair.value, nodes.Const) for pair in node.items)]
+                constant = all(isinstance(pair.value, nodes.Const) for pair in node.items)
+                return Kind.VIEW if constant else Kind.BUILT
             case nodes.Filter():
                 return self._kind_of_filter(node)
             case nodes.Call():
                 return self._kind_of_call(node)
-        return Kind.TEXT  # constants, comparisons, tests, concatenation, arithmetic
+        return Kind.TEXT  # constants, comparisons, tests, `~`, arithmetic
+
+    def _kind_of_filter(self, node: nodes.Filter) -> Kind:
+        if node.name in _TEXT_FILTERS or node.node is None:
+            return Kind.TEXT
+        if node.name in ("default", "d"):
+            return max(map(self._kind, (node.node, *node.args)))
+        return max(Kind.VIEW, self._kind(node.node))
+
+    def _kind_of_call(self, node: nodes.Call) -> Kind:
+        called = node.node
+        if isinstance(called, nodes.Name):
+            if called.name == "namespace":
+                return Kind.BUILT
+            return Kind.VIEW if called.name == "range" else Kind.TEXT
+        if isinstance(called, nodes.Getattr) and called.attr in _VIEW_METHODS:
+            return max(Kind.VIEW, *map(self._kind, (called.node, *node.args)))
+        return Kind.TEXT
+
+
+def _is_namespace(node: nodes.Node) -> bool:
+    return (
+        isinstance(node, nodes.Call)
+        and isinstance(node.node, nodes.Name)
+        and node.node.name == "namespace"
+    )
+
+
+def _name(node: nodes.Node) -> str:
+    return node.name if isinstance(node, nodes.Name) else ""
