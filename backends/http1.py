@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, cast
 
 import httptools
 from multidict import CIMultiDict, CIMultiDictProxy
@@ -22,6 +22,8 @@ MAX_HEAD_BYTES = 256 * 1024
 MAX_FIELD_BYTES = 64 * 1024
 HIGH_WATER = 256 * 1024
 """Bytes of a body that may wait for whoever reads it."""
+MAX_INFLATED = 16 * 1024 * 1024
+"""Bytes that one read may become where the body is compressed: nothing could pause in between."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,8 +65,7 @@ class Connection(asyncio.Protocol):
         self.lost = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport), "a stream"
-        self.transport = transport
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
 
     def connection_lost(self, error: Exception | None) -> None:
         self.lost = True
@@ -242,8 +243,12 @@ class Upstream:
         if self._decoder is None:
             self._give(data)
             return
+        inflated = 0
         try:
             for decoded in self._decoder.steps(data):
+                inflated += len(decoded)
+                if inflated > MAX_INFLATED:
+                    raise UpstreamDisconnected("a compressed body that inflates too much")
                 self._give(decoded)
         except UpstreamDisconnected as error:
             self._connection.abandon(self)

@@ -74,7 +74,8 @@ class BackendPool:
     def _able(self, model: str | None, now: float, excluded: Collection[str]) -> list[Backend]:
         """When passive evidence has ejected more than half of those that answer their probes, it is
         ignored (panic mode, after Envoy): what so many share is hardly their own fault, and the
-        rest could not carry the load."""
+        rest could not carry the load. Where a request excludes some, having failed there, one that
+        is not ejected comes first all the same."""
         listing = [
             backend
             for backend in self
@@ -82,8 +83,13 @@ class BackendPool:
             and (backend.facts is not None if model is None else backend.serves(model))
         ]
         usable = [backend for backend in listing if backend.health.usable(now)]
-        able = usable if len(usable) * 2 >= len(listing) else listing
-        return [backend for backend in able if backend.name not in excluded]
+        panic = len(usable) * 2 < len(listing)
+        if panic and not excluded:
+            return listing
+        left = [backend for backend in usable if backend.name not in excluded]
+        if left or not panic:
+            return left
+        return [backend for backend in listing if backend.name not in excluded]
 
     def prefill_rate(self, backend: Backend) -> float:
         """Tokens per second as learned; before that the mean of what others have shown, so that a

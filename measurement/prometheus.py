@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
@@ -33,9 +33,14 @@ class BackendGauges:
 
 
 class Metrics:
-    """One registry of its own, so that several proxies may live in one process."""
+    """One registry of its own, so that several proxies may live in one process. `backends` and
+    `waiting` (the length of the queue) are asked at each scrape."""
 
-    def __init__(self, backends: Callable[[], Iterable[BackendGauges]]) -> None:
+    def __init__(
+        self,
+        backends: Callable[[], Iterable[BackendGauges]],
+        waiting: Callable[[], int] = lambda: 0,
+    ) -> None:
         registry = CollectorRegistry()
         self._registry = registry
         model = ("model", "backend")
@@ -121,6 +126,11 @@ class Metrics:
             buckets=STAGE_SECONDS,
             registry=registry,
         )
+        Gauge(
+            "prefold_waiting_requests",
+            "Requests that wait for a backend to have room",
+            registry=registry,
+        ).set_function(waiting)
         registry.register(_BackendCollector(backends))
 
     def observe(self, record: RequestRecord) -> None:

@@ -10,6 +10,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import cast
 
 import httptools
 from multidict import CIMultiDict
@@ -87,8 +88,7 @@ class Connection(asyncio.Protocol):
     # the transport's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport), "a stream"
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
         self._live.connections.add(self)
         self._begin_head()
         self._watch()

@@ -1,6 +1,6 @@
 """The least that aiohttp on both sides costs: a body in, the same body out, nothing looked at.
 
-`python bare_copy.py UPSTREAM` prints its address, and ends with its standard input.
+`python bare_copy.py UPSTREAM [PORT]` prints its address, and ends with its standard input.
 """
 
 import asyncio
@@ -31,7 +31,8 @@ async def main() -> None:
         app.router.add_post("/{path:.*}", copy)
         runner = web.AppRunner(app, access_log=None, handler_cancellation=True)
         await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        port = int(sys.argv[2]) if len(sys.argv) > 2 else 0
+        await web.TCPSite(runner, "127.0.0.1", port).start()
         print(f"http://127.0.0.1:{runner.addresses[0][1]}", flush=True)
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.buffer.read)
         await runner.cleanup()

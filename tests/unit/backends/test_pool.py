@@ -64,6 +64,17 @@ def test_ejection_is_ignored_when_more_than_half_are_ejected(ejected: str, candi
     assert names(pool.candidates("n", 0.0)) == ["other"]
 
 
+def test_in_panic_a_second_attempt_goes_to_one_that_is_not_ejected() -> None:
+    """To any other only if there is none."""
+    backends = [backend(name, "m") for name in "abcd"]
+    pool = BackendPool(backends, 1000.0)
+    for one in backends[:3]:
+        eject(one)
+
+    assert names(pool.candidates("m", 0.0, excluded=["a"])) == ["d"]
+    assert names(pool.candidates("m", 0.0, excluded=["d"])) == ["a", "b", "c"]
+
+
 def test_panic_is_a_matter_of_those_that_answer_their_probes() -> None:
     """And not of those that are excluded for one request."""
     backends = [backend(name, "m") for name in "abc"]
