@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from prefold.measurement.record import RequestOutcome, RequestRecord
+from prefold.measurement.series import Counters, Histograms, Labels
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 ITL_SECONDS = (0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.25, 0.5, 1, 2.5)
@@ -41,135 +43,146 @@ class Metrics:
         backends: Callable[[], Iterable[BackendGauges]],
         waiting: Callable[[], int] = lambda: 0,
     ) -> None:
-        registry = CollectorRegistry()
-        self._registry = registry
         model = ("model", "backend")
-        self.requests = Counter(
-            "prefold_requests",
-            "Requests by outcome",
-            ("endpoint", "backend", "outcome"),
-            registry=registry,
+        self.requests = Counters(
+            "prefold_requests", "Requests by outcome", ("endpoint", "backend", "outcome")
         )
-        self.decisions = Counter(
+        self.decisions = Counters(
             "prefold_routing_decisions",
             "Routing decisions by reason and mode",
             ("backend", "reason", "mode"),
-            registry=registry,
         )
-        self.retries = Counter(
+        self.retries = Counters(
             "prefold_retries",
             "Attempts that were followed by another one, by the backend that failed",
             ("backend",),
-            registry=registry,
         )
-        self.prompt_tokens = Counter(
+        self.prompt_tokens = Counters(
             "prefold_prompt_tokens",
             "Prompt tokens of requests whose engine reported its cached tokens",
             model,
-            registry=registry,
         )
-        self.saved_tokens = Counter(
+        self.saved_tokens = Counters(
             "prefold_saved_prefill_tokens",
             "Prompt tokens not computed, as reported by the engine",
             model,
-            registry=registry,
         )
-        self.unreported = Counter(
+        self.unreported = Counters(
             "prefold_unreported_requests",
             "Requests whose engine did not report cached tokens: their savings are unknown",
             model,
-            registry=registry,
         )
-        self.expected_tokens = Counter(
+        self.expected_tokens = Counters(
             "prefold_expected_cached_tokens",
             "Cached tokens the index expected on the chosen backend",
             model,
-            registry=registry,
         )
-        self.available_tokens = Counter(
+        self.available_tokens = Counters(
             "prefold_available_cached_tokens",
             "Cached tokens the index expected on the best backend",
             model,
-            registry=registry,
         )
-        self.prediction_error = Counter(
+        self.prediction_error = Counters(
             "prefold_prediction_error_tokens",
             "Sum of |expected - reported| cached tokens",
             model,
-            registry=registry,
         )
-        self.ttft = Histogram(
+        self.ttft = Histograms(
             "prefold_ttft_seconds",
             "Received to first content, reasoning or tool-call delta (prefill)",
             model,
-            buckets=SECONDS,
-            registry=registry,
+            SECONDS,
         )
-        self.itl = Histogram(
+        self.itl = Histograms(
             "prefold_itl_seconds",
             "Gaps between consecutive token events (decode)",
             model,
-            buckets=ITL_SECONDS,
-            registry=registry,
+            ITL_SECONDS,
         )
-        self.e2e = Histogram(
+        self.e2e = Histograms(
             "prefold_e2e_seconds",
             "Received to last token event, or to the end of a body that is not streamed",
             model,
-            buckets=SECONDS,
-            registry=registry,
+            SECONDS,
         )
-        self.overhead = Histogram(
+        self.overhead = Histograms(
             "prefold_overhead_seconds",
             "Time in the proxy before the upstream call",
             ("stage",),
-            buckets=STAGE_SECONDS,
-            registry=registry,
+            STAGE_SECONDS,
         )
+        self._registry = CollectorRegistry()
+        self._registry.register(_SeriesCollector(self))
         Gauge(
             "prefold_waiting_requests",
             "Requests that wait for a backend to have room",
-            registry=registry,
+            registry=self._registry,
         ).set_function(waiting)
-        registry.register(_BackendCollector(backends))
+        self._registry.register(_BackendCollector(backends))
 
     def observe(self, record: RequestRecord) -> None:
-        self.requests.labels(record.endpoint, record.backend, record.outcome).inc()
-        for stage, seconds in record.stages_s().items():
-            self.overhead.labels(stage).observe(seconds)
+        self.requests.inc((record.endpoint, record.backend, record.outcome))
+        for stage, seconds in record.stages_s():
+            self.overhead.observe((stage,), seconds)
         if record.reason:
-            self.decisions.labels(record.backend, record.reason, record.mode).inc()
+            self.decisions.inc((record.backend, record.reason, record.mode))
         for backend in record.failed_backends:
-            self.retries.labels(backend).inc()
+            self.retries.inc((backend,))
         if record.outcome is RequestOutcome.OK and record.model:
-            self._observe_tokens(record)
-            self._observe_times(record)
+            labels = (record.model, record.backend)
+            self._observe_tokens(labels, record)
+            self._observe_times(labels, record)
 
-    def _observe_tokens(self, record: RequestRecord) -> None:
-        labels = (record.model, record.backend)
-        self.expected_tokens.labels(*labels).inc(record.expected_tokens or 0)
-        self.available_tokens.labels(*labels).inc(record.available_tokens or 0)
+    def _observe_tokens(self, labels: Labels, record: RequestRecord) -> None:
+        self.expected_tokens.inc(labels, record.expected_tokens or 0)
+        self.available_tokens.inc(labels, record.available_tokens or 0)
         if record.prompt_tokens is None or record.reported_tokens is None:
-            self.unreported.labels(*labels).inc()
+            self.unreported.inc(labels)
             return
-        self.prompt_tokens.labels(*labels).inc(record.prompt_tokens)
-        self.saved_tokens.labels(*labels).inc(record.reported_tokens)
+        self.prompt_tokens.inc(labels, record.prompt_tokens)
+        self.saved_tokens.inc(labels, record.reported_tokens)
         if record.expected_tokens is not None:
             error = abs(record.expected_tokens - record.reported_tokens)
-            self.prediction_error.labels(*labels).inc(error)
+            self.prediction_error.inc(labels, error)
 
-    def _observe_times(self, record: RequestRecord) -> None:
-        labels = (record.model, record.backend)
+    def _observe_times(self, labels: Labels, record: RequestRecord) -> None:
         if record.ttft_s is not None:
-            self.ttft.labels(*labels).observe(record.ttft_s)
+            self.ttft.observe(labels, record.ttft_s)
         if record.e2e_s is not None:
-            self.e2e.labels(*labels).observe(record.e2e_s)
-        itl = self.itl.labels(*labels)
-        for gap in record.itl_s:
-            itl.observe(gap)
+            self.e2e.observe(labels, record.e2e_s)
+        gaps = record.itl_s
+        if gaps:
+            self.itl.observe(labels, *gaps)
+
+    def series(self) -> tuple[Counters | Histograms, ...]:
+        """In the order of the documentation."""
+        return (
+            self.requests,
+            self.decisions,
+            self.retries,
+            self.prompt_tokens,
+            self.saved_tokens,
+            self.unreported,
+            self.expected_tokens,
+            self.available_tokens,
+            self.prediction_error,
+            self.ttft,
+            self.itl,
+            self.e2e,
+            self.overhead,
+        )
 
     def exposition(self) -> bytes:
         return generate_latest(self._registry)
+
+
+class _SeriesCollector(Collector):
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterator[Metric]:
+        for one in self._metrics.series():
+            yield one.collect()
 
 
 class _BackendCollector(Collector):

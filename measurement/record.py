@@ -5,6 +5,7 @@ No prompt text, no token ids. Unknown is None, never zero.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
@@ -75,16 +76,16 @@ class RequestRecord:
         last = self.tokens[-1] if self.tokens else self.end
         return None if last is None else last - self.received
 
-    def stages_s(self) -> dict[str, float]:
+    def stages_s(self) -> Iterator[tuple[str, float]]:
         """Seconds before the upstream call, by stage; stages that were not reached are out."""
-        moments = [
-            ("parse", self.received, self.parsed),
-            ("encode", self.parsed, self.encoded),
-            ("match", self.encoded, self.matched),
-            ("choose", self.matched, self.chosen),
-        ]
-        return {
-            stage: end - start
-            for stage, start, end in moments
-            if start is not None and end is not None
-        }
+        start = self.received
+        for stage, end in (
+            ("parse", self.parsed),
+            ("encode", self.encoded),
+            ("match", self.matched),
+            ("choose", self.chosen),
+        ):
+            if end is None:
+                return
+            yield stage, end - start
+            start = end

@@ -45,12 +45,11 @@ class Totals:
         if record.reason:
             self.reasons[record.reason] = self.reasons.get(record.reason, 0) + 1
         if record.chosen is not None:
-            self.overhead.add(sum(record.stages_s().values()))
+            self.overhead.add(record.chosen - record.received)
         if record.outcome is not RequestOutcome.OK:
             return
         self._add_tokens(record)
-        for gap in record.itl_s:
-            self.itl.add(gap)
+        self.itl.add(*record.itl_s)
         if record.ttft_s is not None:
             self.ttft.add(record.ttft_s)
         if record.e2e_s is not None:

@@ -19,10 +19,12 @@ class Sketch:
 
     FLOOR = 1e-7  # a tenth of a microsecond: below every clock's resolution here
 
-    def add(self, value: float) -> None:
-        bucket = math.ceil(math.log(max(value, self.FLOOR)) / self._log_gamma)
-        self._buckets[bucket] = self._buckets.get(bucket, 0) + 1
-        self.count += 1
+    def add(self, *values: float) -> None:
+        buckets, log_gamma, floor = self._buckets, self._log_gamma, self.FLOOR
+        for value in values:
+            bucket = math.ceil(math.log(max(value, floor)) / log_gamma)
+            buckets[bucket] = buckets.get(bucket, 0) + 1
+        self.count += len(values)
 
     def quantile(self, q: float) -> float | None:
         """The value at rank q (0..1), None while the series is empty."""
