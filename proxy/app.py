@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -22,11 +22,14 @@ from prefold.prefix_index.index import PrefixIndex
 from prefold.proxy.attempts import AttemptRules, Attempts
 from prefold.proxy.catalog import ModelCatalog, ModelSource
 from prefold.proxy.fleet import Fleet
+from prefold.proxy.gate import Gate
+from prefold.proxy.keys import KeyRing
 from prefold.proxy.lifecycle import Lifecycle
 from prefold.proxy.openai import Bounds
 from prefold.proxy.pins import Pins
 from prefold.proxy.pipeline import Pipeline, PipelineOptions
 from prefold.proxy.preparing import Preparing, PreparingOptions
+from prefold.proxy.rate_limit import RateLimiter
 from prefold.proxy.reload import Load, Reloader, backend_of
 from prefold.proxy.retries import RetryBudget, Suspects
 from prefold.proxy.routing import Policy, Weights
@@ -47,6 +50,7 @@ class Proxy:
     catalog: ModelCatalog
     monitor: Monitor
     pipeline: Pipeline
+    gate: Gate
     lifecycle: Lifecycle
     reloader: Reloader
     watches: Watches
@@ -144,6 +148,7 @@ async def build(settings: Settings, load: Load | None = None) -> AsyncIterator[P
             catalog=catalog,
             monitor=monitor,
             pipeline=pipeline,
+            gate=_gate(settings, clock),
             lifecycle=Lifecycle(),
             reloader=Reloader(
                 settings=settings, load=load, pool=pool, index=index, watches=watches
@@ -191,6 +196,20 @@ def _catalog(settings: Settings) -> ModelCatalog:
         {alias: name for name, model in settings.models.items() for alias in model.aliases},
         memo_bytes=int(settings.tokens.memo_mib * 2**20),
         inline_chars=settings.tokens.inline_chars,
+    )
+
+
+def _gate(settings: Settings, clock: Callable[[], float]) -> Gate:
+    return Gate(
+        key_ring=KeyRing.of(
+            [
+                (key.tenant, key.sha256, key.requests_per_minute, key.parallel)
+                for key in settings.keys
+            ]
+        ),
+        limiter=RateLimiter(),
+        cors_origins=frozenset(settings.server.cors_origins),
+        clock=clock,
     )
 
 

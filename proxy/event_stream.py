@@ -77,17 +77,22 @@ class EventStream:
     def end(self) -> None:
         if self._over:
             return
-        last = self._splitter.finish()
-        if last is not None:
-            self._pass(self._kept([last]))
+        self._pass_last()
         if self._meter.ending is Ending.OPEN:
             self._end(UpstreamDisconnected("the stream ended without its terminal event"))
         else:
             self._end(None)
 
     def failed(self, error: BackendError) -> None:
+        self._pass_last()
         # What comes after the terminal event, a reset say, takes nothing away from the answer.
         self._end(None if self._meter.ending is Ending.COMPLETE else error)
+
+    def _pass_last(self) -> None:
+        """An event whose blank line was a lone CR: only now is it known to be whole."""
+        last = None if self._over else self._splitter.finish()
+        if last is not None:
+            self._pass(self._kept([last]))
 
     def _kept(self, events: list[bytes]) -> bytes:
         now = self._clock()

@@ -1,35 +1,26 @@
 """What every request passes before its handler: it gets an id, a browser's preflight is answered,
 its key is checked, its rate is counted. Thin: `keys` and `rate_limit` decide.
-
-The middlewares are for inside the one that turns errors into answers. Headers are added where a
-response is prepared, since a stream's are long gone when its handler returns.
 """
 
 from __future__ import annotations
 
 import hmac
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any
 
 from aiohttp import web
+from multidict import CIMultiDict
 
 from prefold.proxy.addresses import host_is_loopback
 from prefold.proxy.errors import Forbidden, Unauthorized
+from prefold.proxy.http.request import Request
 from prefold.proxy.keys import KeyRing
-from prefold.proxy.rate_limit import Allowance, RateLimiter
-from prefold.proxy.request_keys import TENANT
+from prefold.proxy.rate_limit import RateLimiter
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-Middleware = Any
-"""aiohttp's own type is not public."""
-
-REQUEST_ID = web.RequestKey("request_id", str)
-"""In `X-Request-Id` and in logs: the client's own where it sent a usable one."""
-_PREFLIGHT = web.RequestKey("preflight", web.Response)
-_ALLOWANCE = web.RequestKey("allowance", Allowance)
 
 MAX_REQUEST_ID_CHARS = 128
 OPEN_PATHS = frozenset(("/health", "/ready"))
@@ -41,72 +32,47 @@ EXPOSED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
-    """Of the data port. `key_ring` is asked for at each request: keys may change while running.
-    `cors_origins` are origins as browsers write them, or "*" for every one; none: no CORS."""
+    """Of the data port. `cors_origins` are origins as browsers write them, or "*" for every one;
+    none: no CORS."""
 
-    key_ring: Callable[[], KeyRing]
+    key_ring: KeyRing
     limiter: RateLimiter
     cors_origins: frozenset[str]
     clock: Callable[[], float]
 
-    def install(self, app: web.Application) -> None:
-        """Behind the middlewares that `app` has; before it runs."""
-        app.middlewares.extend(self.middlewares())
-        app.on_response_prepare.append(self.add_headers)
+    def begin(self, request: Request) -> None:
+        """First of all: whatever the answer, it carries what is noted here."""
+        request.request_id = _usable(request.headers.get("X-Request-Id", "")) or _new_id()
+        request.answer.on_begin = lambda headers: self._add_headers(request, headers)
 
-    def middlewares(self) -> list[Middleware]:
-        return [self._with_id, self._preflight, self._with_key]
-
-    async def add_headers(self, request: web.Request, response: web.StreamResponse) -> None:
-        """For `on_response_prepare`."""
-        headers = response.headers
-        if REQUEST_ID in request:
-            headers.setdefault("X-Request-Id", request[REQUEST_ID])  # an engine's own stays
-        if (allowance := request.get(_ALLOWANCE)) is not None:
-            headers["x-ratelimit-limit-requests"] = str(allowance.limit)
-            headers["x-ratelimit-remaining-requests"] = str(allowance.remaining)
-        # Engines have a say of their own here (llama.cpp allows every origin): it is not theirs.
-        for name in [name for name in headers if name.lower().startswith("access-control-")]:
-            if response is not request.get(_PREFLIGHT):
-                headers.popall(name, None)
-        if (origin := self._allowed_origin(request)) is not None:
-            headers["Access-Control-Allow-Origin"] = origin
-            headers["Access-Control-Expose-Headers"] = EXPOSED
-            if origin != "*":
-                headers.add("Vary", "Origin")
-
-    @web.middleware
-    async def _with_id(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        request[REQUEST_ID] = _usable(request.headers.get("X-Request-Id", "")) or _new_id()
-        return await handler(request)
-
-    @web.middleware
-    async def _preflight(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    def preflight(self, request: Request) -> CIMultiDict[str] | None:
+        """The headers that a browser's question before its request is answered with; None if this
+        is no such question, or none of an origin that may ask."""
         asked = request.headers.get("Access-Control-Request-Method")
         if request.method != "OPTIONS" or not asked or self._allowed_origin(request) is None:
-            return await handler(request)
-        names = request.headers.get("Access-Control-Request-Headers", "")
-        request[_PREFLIGHT] = web.Response(
-            status=204,
-            headers={
+            return None
+        return CIMultiDict(
+            {
                 "Access-Control-Allow-Methods": "GET, POST, DELETE",
                 # By name: "*" would not cover Authorization.
-                "Access-Control-Allow-Headers": names,
+                "Access-Control-Allow-Headers": request.headers.get(
+                    "Access-Control-Request-Headers", ""
+                ),
                 "Access-Control-Max-Age": "600",
-            },
+            }
         )
-        return request[_PREFLIGHT]
 
-    @web.middleware
-    async def _with_key(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        # The route's own path, so that what is checked is what is served.
-        resource = request.match_info.route.resource
-        if resource is not None and resource.canonical in OPEN_PATHS:
-            return await handler(request)
-        tenant = self.key_ring().authenticate(request.headers)
-        request[TENANT] = tenant.name
+    @contextmanager
+    def admitted(self, request: Request) -> Iterator[None]:
+        """The request counts while the context is open. Raises Unauthorized or RateLimited."""
+        if request.path in OPEN_PATHS:
+            yield
+            return
+        tenant = self.key_ring.authenticate(request.headers)
+        request.tenant = tenant.name
         if not tenant.key_digest:
-            return await handler(request)
+            yield
+            return
         key, limits = tenant.key_digest, tenant.limits
         per_minute, now = limits.requests_per_minute, self.clock()
         try:
@@ -114,20 +80,29 @@ class Gate:
                 key, requests_per_minute=per_minute, parallel=limits.parallel, now=now
             )
         finally:
-            allowance = self.limiter.allowance(key, requests_per_minute=per_minute, now=now)
-            if allowance is not None:
-                request[_ALLOWANCE] = allowance
+            request.allowance = self.limiter.allowance(key, requests_per_minute=per_minute, now=now)
         try:
-            return await handler(request)
+            yield
         finally:
             self.limiter.release(key)
 
-    def _allowed_origin(self, request: web.Request) -> str | None:
-        origin = request.headers.get("Origin")
-        if origin is None or not self.cors_origins:
+    def _add_headers(self, request: Request, headers: CIMultiDict[str]) -> None:
+        headers.setdefault("X-Request-Id", request.request_id)  # an engine's own stays
+        if (allowance := request.allowance) is not None:
+            headers["x-ratelimit-limit-requests"] = str(allowance.limit)
+            headers["x-ratelimit-remaining-requests"] = str(allowance.remaining)
+        if (origin := self._allowed_origin(request)) is not None:
+            headers["Access-Control-Allow-Origin"] = origin
+            headers["Access-Control-Expose-Headers"] = EXPOSED
+            if origin != "*":
+                headers.add("Vary", "Origin")
+
+    def _allowed_origin(self, request: Request) -> str | None:
+        if not self.cors_origins:
             return None
-        if "*" in self.cors_origins:
-            return "*"
+        origin = request.headers.get("Origin")
+        if origin is None or "*" in self.cors_origins:
+            return origin and "*"
         return origin if origin in self.cors_origins else None
 
 

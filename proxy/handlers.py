@@ -32,12 +32,19 @@ class DataPort:
 
     def __init__(self, proxy: Proxy) -> None:
         self._table = table(proxy)
+        self._gate = proxy.gate
 
     async def serve(self, request: Request) -> None:
         """Errors before anything was sent become an answer; after that the connection is cut."""
+        self._gate.begin(request)
         try:
-            handler = self._table.find(request)
-            await handler(request)
+            preflight = self._gate.preflight(request)
+            if preflight is not None:
+                request.answer.begin(204, preflight, None)
+                request.answer.end()
+                return
+            with self._gate.admitted(request):
+                await self._table.find(request)(request)
         except ApiError as error:
             self.tell(request, error)
         except ClientGone:

@@ -59,7 +59,10 @@ def upstream_headers(
 def downstream_headers(upstream: CIMultiDictProxy[str]) -> CIMultiDict[str]:
     dropped = NOT_DOWNSTREAM | _named_by_connection(upstream)
     return CIMultiDict(
-        (name, value) for name, value in upstream.items() if name.lower() not in dropped
+        (name, value)
+        for name, value in upstream.items()
+        # Who may read an answer in a browser is for us to say: llama.cpp allows every origin.
+        if name.lower() not in dropped and not name.lower().startswith("access-control-")
     )
 
 

@@ -49,6 +49,8 @@ class _Completion(msgspec.Struct):
     usage: Usage | None = None
     timings: Timings | None = None
     error: Any = None
+    object: Any = None
+    code: Any = None
 
 
 class _Message(msgspec.Struct):
@@ -73,12 +75,9 @@ def _decode(body: bytes, kind: type[msgspec.Struct]) -> Any:
 
 def _completion(body: bytes) -> Whole:
     seen = _decode(body, _Completion)
-    return Whole(
-        usage=seen.usage,
-        timings=seen.timings,
-        error=seen.error,
-        failed=seen.error is not None,
-    )
+    # Older servers say it flat: {"object": "error", "message": ..., "code": ...}.
+    error = {"code": seen.code} if seen.object == "error" else seen.error
+    return Whole(usage=seen.usage, timings=seen.timings, error=error, failed=error is not None)
 
 
 def _message(body: bytes) -> Whole:

@@ -41,8 +41,8 @@ class Answer:
         self._chunked = False
         self._writable: asyncio.Future[None] | None = None
         self._on_writable: Callable[[], None] | None = None
-        self.added: CIMultiDict[str] | None = None
-        """Headers of the gate, which those of the answer itself may not replace."""
+        self.on_begin: Callable[[CIMultiDict[str]], None] | None = None
+        """Has the last word on the headers."""
         self.begun = False
         self.ended = False
         self.close_after = close
@@ -64,6 +64,8 @@ class Answer:
         if not self.open:
             raise ClientGone
         self.begun = True
+        if self.on_begin is not None:
+            self.on_begin(headers)
         lines = [f"HTTP/1.1 {status} {_REASONS.get(status, 'Unknown')}"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
         if "Date" not in headers:

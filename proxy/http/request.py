@@ -6,6 +6,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from prefold.proxy.http.answer import Answer
 from prefold.proxy.http.body import Body
+from prefold.proxy.rate_limit import Allowance
 
 
 class Request:
@@ -34,6 +35,8 @@ class Request:
         self.tenant = ""
         """Whose key it came with; "" where no keys are configured."""
         self.request_id = ""
+        self.allowance: Allowance | None = None
+        """What is left of its key's limit; None where it has none."""
         self.cut = False
         """It is ended because the process ends."""
 
