@@ -63,19 +63,25 @@ class BackendPool:
     def candidates(
         self, model: str | None, now: float, excluded: Collection[str] = ()
     ) -> list[Backend]:
-        """Usable backends with a free place that list `model` (any model for None), less the
-        `excluded` names."""
-        return [backend for backend in self._able(model, now, excluded) if backend.has_room]
+        """Backends with a free place that list `model` (any model for None), less the `excluded`
+        names: the usable ones, and in panic the ejected ones where no usable one has room."""
+        usable, spare = self._able(model, now, excluded)
+        return _with_room(usable) or _with_room(spare)
 
     def serving(self, model: str | None, now: float, excluded: Collection[str] = ()) -> bool:
         """Whether there would be a candidate if all had a free place."""
-        return bool(self._able(model, now, excluded))
+        return any(self._able(model, now, excluded))
 
-    def _able(self, model: str | None, now: float, excluded: Collection[str]) -> list[Backend]:
-        """When passive evidence has ejected more than half of those that answer their probes, it is
-        ignored (panic mode, after Envoy): what so many share is hardly their own fault, and the
-        rest could not carry the load. Where a request excludes some, having failed there, one that
-        is not ejected comes first all the same."""
+    def _able(
+        self, model: str | None, now: float, excluded: Collection[str]
+    ) -> tuple[list[Backend], list[Backend]]:
+        """Those to choose from, and those to fall back on.
+
+        When passive evidence has ejected more than half of those that answer their probes, the
+        ejected ones are fallen back on rather than to refuse (panic mode, after Envoy): what so
+        many share is hardly their own fault. Envoy spreads the load over all; here the few that
+        still work come first, since their load is bounded by their places.
+        """
         listing = [
             backend
             for backend in self
@@ -84,12 +90,8 @@ class BackendPool:
         ]
         usable = [backend for backend in listing if backend.health.usable(now)]
         panic = len(usable) * 2 < len(listing)
-        if panic and not excluded:
-            return listing
-        left = [backend for backend in usable if backend.name not in excluded]
-        if left or not panic:
-            return left
-        return [backend for backend in listing if backend.name not in excluded]
+        spare = [backend for backend in listing if backend not in usable] if panic else []
+        return _without(usable, excluded), _without(spare, excluded)
 
     def prefill_rate(self, backend: Backend) -> float:
         """Tokens per second as learned; before that the mean of what others have shown, so that a
@@ -106,3 +108,11 @@ class BackendPool:
 
     def __repr__(self) -> str:
         return f"<BackendPool {list(self)!r}>"
+
+
+def _with_room(backends: list[Backend]) -> list[Backend]:
+    return [backend for backend in backends if backend.has_room]
+
+
+def _without(backends: list[Backend], excluded: Collection[str]) -> list[Backend]:
+    return [backend for backend in backends if backend.name not in excluded]

@@ -76,7 +76,7 @@ async def build(settings: Settings, load: Load | None = None) -> AsyncIterator[P
         catalog = _catalog(settings)
         stack.callback(catalog.close)
         report = Report()
-        metrics = Metrics(lambda: _gauges(pool, index))
+        metrics = Metrics(lambda: _gauges(pool, index), lambda: admission.waiting)
 
         def observe(record: RequestRecord) -> None:
             metrics.observe(record)
@@ -96,6 +96,7 @@ async def build(settings: Settings, load: Load | None = None) -> AsyncIterator[P
             interval_s=settings.health.interval_s,
             timeout_s=settings.health.timeout_s,
             on_ready=fleet.ready,
+            clock=clock,
         )
         watches = await stack.enter_async_context(Watches(monitor))
         pins, isolate = Pins(), bool(settings.keys)

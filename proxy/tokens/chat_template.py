@@ -1,30 +1,36 @@
 """Render a chat into the prompt text the engine makes of it.
 
-The reference is the sandboxed jinja2 environment that Hugging Face uses; `minijinja` does the work
-where it proved equal on probe conversations at load. Knows nothing of tokens.
+The reference is the sandboxed jinja2 environment that Hugging Face uses, in a process of its own;
+`minijinja` does the work, in this one, where it proved equal on probe conversations at load and the
+template is one that its limits bound. Knows nothing of tokens.
 """
 
-import json
+import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
 import jinja2
-import jinja2.ext
-import jinja2.nodes
-import jinja2.parser
-import jinja2.sandbox
-import minijinja
 
-from prefold.proxy.errors import NotEncodable
+from prefold.proxy.errors import NotEncodable, TokenizerError
 from prefold.proxy.tokens.chat_request import Chat, Message, Prepared, TemplateTraits, check
 from prefold.proxy.tokens.dialect_llama_cpp import prepare_for_llama_cpp
 from prefold.proxy.tokens.dialect_vllm import prepare_for_vllm
 from prefold.proxy.tokens.probe_chats import probe_chats
+from prefold.proxy.tokens.render_process import RenderProcess, Unreadable
+from prefold.proxy.tokens.render_worker import FAST, REFERENCE
+from prefold.proxy.tokens.template_engines import MiniJinja, OverBound, TemplateRefusal, parse
+from prefold.proxy.tokens.template_rules import Unbounded, require_bounded
 
-# Instructions a rendering may take, about 0.1 s. The template is the operator's, the data is not.
-_FUEL = 5_000_000
+log = logging.getLogger(__name__)
+
+RENDER_S = 1.0
+"""A rendering may take."""
+LOAD_S = 30.0
+"""All renderings at load may take together."""
+
+Render = Callable[[dict[str, Any]], str]
 
 
 class Dialect(StrEnum):
@@ -40,15 +46,12 @@ _PREPARE: dict[Dialect, Callable[[TemplateTraits, Chat], Prepared]] = {
 }
 
 
-class TemplateRefusal(Exception):
-    """The template raised: it does not take this conversation, and neither does the engine."""
-
-
 class ChatTemplate:
     """A model's chat template, rendered as one kind of engine does it.
 
     `starts_with_bos`: the engine puts exactly one BOS before every chat, whether or not the
-    template writes it (llama.cpp, where the vocabulary says add_bos).
+    template writes it (llama.cpp, where the vocabulary says add_bos). Raises TokenizerError for a
+    template that no library reads, or that takes too long.
     """
 
     def __init__(
@@ -63,21 +66,31 @@ class ChatTemplate:
         self.dialect = dialect
         self._tokens = {"bos_token": bos_token or "", "eos_token": eos_token or ""}
         self._start = (bos_token or "") if starts_with_bos else ""
-        reference = _Jinja2(source)
-        self.traits = TemplateTraits.of(
-            lambda variables: self._attempt(reference, variables), source, reference.tree
-        )
-        self._renderer, self._verdict = self._choose(source, reference)
+        self._process = RenderProcess(source)
+        self._fast: MiniJinja | None = None
+        self._namespaces: frozenset[str] = frozenset()
+        try:
+            self._load(source)
+        except (OverBound, Unreadable, jinja2.TemplateError) as error:
+            self._process.close()
+            raise TokenizerError(f"the chat template cannot be used: {error}") from None
+        except RecursionError:
+            self._process.close()
+            raise TokenizerError("the chat template is nested too deep") from None
 
     @property
     def fast(self) -> bool:
-        """Whether minijinja renders."""
-        return isinstance(self._renderer, _MiniJinja)
+        """Whether minijinja renders, here; else `render` waits for another process."""
+        return self._fast is not None
 
     def describe(self) -> str:
         """One line on which library renders, and why, for `prefold check`."""
-        library = "minijinja" if self.fast else "jinja2"
+        library = "minijinja" if self.fast else "jinja2, in its own process,"
         return f"chat template rendered by {library} as {self.dialect} does ({self._verdict})"
+
+    def close(self) -> None:
+        """End the process; it is started again where it is needed again."""
+        self._process.close()
 
     def render(
         self,
@@ -104,129 +117,81 @@ class ChatTemplate:
             reasoning_effort=reasoning_effort,
         )
         try:
-            return self._render(self._renderer, chat)
+            return self._rendered_fast(chat) if self._fast is not None else self._rendered(chat)
         except TemplateRefusal as error:
             raise NotEncodable("the chat template refuses this conversation") from error
 
-    def _render(self, renderer: "_Renderer", chat: Chat) -> str:
+    def _rendered(self, chat: Chat) -> str:
+        return self._text(
+            chat, lambda variables: self._process.render(REFERENCE, variables, within_s=RENDER_S)
+        )
+
+    def _rendered_fast(self, chat: Chat) -> str:
+        assert self._fast is not None
+        if chat.extra and self._namespaces & chat.extra.keys():
+            raise NotEncodable("chat_template_kwargs sets a name of the template's own")
+        started = time.perf_counter()
+        try:
+            return self._text(chat, self._fast.render)
+        finally:
+            if time.perf_counter() - started > RENDER_S:
+                # Its work grows faster than the request: from now on where it can be stopped.
+                log.warning("a chat template took too long: it is rendered in its own process now")
+                self._fast, self._verdict = None, "minijinja took too long once"
+
+    def _text(self, chat: Chat, render: Render) -> str:
         check(chat)
         prepared = _PREPARE[self.dialect](self.traits, chat)
-        text = prepared.finish(renderer.render({**self._tokens, **prepared.variables}))
+        text = prepared.finish(render({**self._tokens, **prepared.variables}))
         return text if text.startswith(self._start) else self._start + text
 
-    def _attempt(self, renderer: "_Renderer", variables: dict[str, Any]) -> str | None:
-        try:
-            return renderer.render({**self._tokens, **variables})
-        except TemplateRefusal:
-            return None
+    def _load(self, source: str) -> None:
+        """Find the traits and the library; all rendering is in the other process. Raises OverBound,
+        Unreadable, and jinja2's errors."""
+        tree = parse(source)
+        until = time.monotonic() + LOAD_S
 
-    def _outcome(self, renderer: "_Renderer", chat: Chat) -> str | None:
+        def rendered(engine: str) -> Render:
+            return lambda variables: self._process.render(
+                engine, variables, within_s=max(until - time.monotonic(), 0.001)
+            )
+
+        self.traits = TemplateTraits.of(
+            lambda variables: _none_if_refused(rendered(REFERENCE), {**self._tokens, **variables}),
+            source,
+            tree,
+        )
         try:
-            return self._render(renderer, chat)
+            differing = sum(
+                self._outcome(rendered(FAST), chat) != self._outcome(rendered(REFERENCE), chat)
+                for chat in probe_chats()
+            )
+            if differing:
+                self._verdict = (
+                    f"minijinja differs on {differing} of {len(probe_chats())} probe chats"
+                )
+                return
+            self._namespaces = require_bounded(tree)
+        except Unreadable as error:
+            self._verdict = f"minijinja cannot read it: {error}"
+        except Unbounded as error:
+            self._verdict = f"minijinja's limits do not bound it: {error}"
+        else:
+            self._fast = MiniJinja(source)
+            self._verdict = f"minijinja gave the same text on {len(probe_chats())} probe chats"
+            self._process.close()
+
+    def _outcome(self, render: Render, chat: Chat) -> str | None:
+        try:
+            return self._text(chat, render)
+        except OverBound:
+            raise
         except (TemplateRefusal, NotEncodable):
             return None
 
-    def _choose(self, source: str, reference: "_Jinja2") -> tuple["_Renderer", str]:
-        try:
-            fast = _MiniJinja(source)
-        except minijinja.TemplateError as error:
-            return reference, f"minijinja cannot read it: {error.message}"
-        chats = probe_chats()
-        differing = sum(
-            self._outcome(fast, chat) != self._outcome(reference, chat) for chat in chats
-        )
-        if differing:
-            return reference, f"minijinja differs on {differing} of {len(chats)} probe chats"
-        return fast, f"minijinja gave the same text on {len(chats)} probe chats"
 
-
-class _Jinja2:
-    """As Hugging Face renders: sandboxed, loop controls, `generation` blocks left transparent."""
-
-    def __init__(self, source: str) -> None:
-        environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
-            trim_blocks=True,
-            lstrip_blocks=True,
-            extensions=[jinja2.ext.loopcontrols, _GenerationBlocks],
-        )
-        environment.filters["tojson"] = _to_json
-        environment.globals["raise_exception"] = _refuse
-        environment.globals["strftime_now"] = _strftime_now
-        self._template = environment.from_string(source)
-        self.tree = environment.parse(source)
-
-    def render(self, variables: dict[str, Any]) -> str:
-        try:
-            return self._template.render(variables)
-        except (jinja2.TemplateError, TypeError, ValueError, LookupError) as error:
-            raise TemplateRefusal from error
-
-
-class _MiniJinja:
-    """The same language, compiled, with a limit on the work one rendering may do."""
-
-    def __init__(self, source: str) -> None:
-        self._environment = minijinja.Environment(
-            templates={"chat": source},
-            trim_blocks=True,
-            lstrip_blocks=True,
-            fuel=_FUEL,
-            filters={"tojson": _to_json},
-            globals={"raise_exception": _refuse, "strftime_now": _strftime_now},
-        )
-        self._environment.add_template("chat", source)
-
-    def render(self, variables: dict[str, Any]) -> str:
-        try:
-            text: str = self._environment.render_template("chat", **variables)
-        except (minijinja.TemplateError, TypeError, ValueError, LookupError) as error:
-            raise TemplateRefusal from error
-        if "\ufffd" in text:
-            # minijinja writes U+FFFD for a lone surrogate; the client's own U+FFFD is fine.
-            _require_utf8(variables)
-        return text
-
-
-_Renderer = _Jinja2 | _MiniJinja
-
-
-class _GenerationBlocks(jinja2.ext.Extension):
-    """`{% generation %}` marks what a trainer learns from; a prompt only needs its content."""
-
-    tags = {"generation"}  # noqa: RUF012 -- jinja2 declares it so
-
-    def parse(self, parser: jinja2.parser.Parser) -> list[jinja2.nodes.Node]:
-        next(parser.stream)
-        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
-
-
-def _to_json(
-    value: Any,
-    ensure_ascii: bool = False,
-    indent: int | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
-    """Unlike jinja2's own filter: no HTML escapes, and non-ASCII text as it is."""
-    return json.dumps(
-        value,
-        ensure_ascii=ensure_ascii,
-        indent=indent,
-        separators=separators,
-        sort_keys=sort_keys,
-    )
-
-
-def _require_utf8(variables: dict[str, Any]) -> None:
+def _none_if_refused(render: Render, variables: dict[str, Any]) -> str | None:
     try:
-        json.dumps(variables, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        raise NotEncodable("the request holds lone surrogates") from None
-
-
-def _refuse(message: str) -> None:
-    raise TemplateRefusal(message)
-
-
-def _strftime_now(layout: str) -> str:
-    return datetime.now().strftime(layout)
+        return render(variables)
+    except TemplateRefusal:
+        return None

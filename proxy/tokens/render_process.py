@@ -1,9 +1,10 @@
-"""One template's rendering process: started when first needed, ended when it takes too long, started
-anew after a pause. Blocking, for one caller at a time; knows neither chats nor tokens.
+"""One template's rendering process: started when first needed, killed when it takes too long,
+started again after a pause. Blocking, for one caller at a time; knows neither chats nor tokens.
 """
 
 from __future__ import annotations
 
+import os
 import pickle
 import socket
 import subprocess
@@ -76,26 +77,21 @@ class _Running:
     def __init__(self, source: str) -> None:
         self._socket, theirs = socket.socketpair()
         with theirs:
+            fd = theirs.fileno()
             child = subprocess.Popen(
                 # -P: what lies in the working directory is not imported.
-                [
-                    sys.executable,
-                    "-P",
-                    "-m",
-                    worker.__name__,
-                    str(theirs.fileno()),
-                    str(MEMORY_BYTES),
-                ],
-                pass_fds=[theirs.fileno()],
+                [sys.executable, "-P", "-m", worker.__name__, str(fd), str(MEMORY_BYTES)],
+                pass_fds=[fd],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                env={},  # secrets of ours are no business of a template
+                # Nothing else: secrets of ours are no business of a template.
+                env={"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             )
         self.pid = child.pid
         self.end = weakref.finalize(self, _end, child, self._socket)
-        self._send(pickle.dumps(source), START_S)
         self._started = False
+        self._send(pickle.dumps(source), START_S)
 
     def ask(self, job: tuple[str, dict[str, Any], float], within_s: float) -> tuple[bytes, str]:
         """Raises OSError if there is no answer in time."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import pytest
 import trustme
 
-from prefold.backends.client import Client, Limits, Upstream
+from prefold.backends.client import Client
 from prefold.backends.errors import (
     BackendError,
     ConnectFailed,
@@ -24,6 +24,7 @@ from prefold.backends.errors import (
     UpstreamDisconnected,
     UpstreamTimeout,
 )
+from prefold.backends.http1 import Limits, Upstream
 
 Reply = Callable[["Server", asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 MAX = 2**24

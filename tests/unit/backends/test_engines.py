@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from prefold.backends.client import Client, Limits
+from prefold.backends.client import Client
 from prefold.backends.detect import detect
 from prefold.backends.engine import (
     BlockCapacity,
@@ -24,6 +24,7 @@ from prefold.backends.engine import (
     Usage,
 )
 from prefold.backends.errors import BackendError
+from prefold.backends.http1 import Limits
 from prefold.backends.llama_cpp import LlamaCpp
 from prefold.backends.openai_compatible import OpenAICompatible
 from prefold.backends.vllm import Vllm

@@ -43,29 +43,35 @@ def test_only_backends_that_list_the_model_are_candidates() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ejected", "candidates"),
+    ("ejected", "candidates", "fallback"),
     [
-        ("", "abcd"),
-        ("a", "bcd"),
-        ("ab", "cd"),
-        ("abc", "abcd"),
-        ("abcd", "abcd"),
+        ("", "abcd", ""),
+        ("a", "bcd", ""),
+        ("ab", "cd", ""),
+        ("abc", "d", "abc"),
+        ("abcd", "abcd", "abcd"),
     ],
 )
-def test_ejection_is_ignored_when_more_than_half_are_ejected(ejected: str, candidates: str) -> None:
-    """Panic mode: a wrong verdict on most must not become an outage."""
-    backends = [backend(name, "m") for name in "abcd"]
+def test_when_more_than_half_are_ejected_they_are_what_is_left_before_refusing(
+    ejected: str, candidates: str, fallback: str
+) -> None:
+    """Panic mode: a wrong verdict on most must not become an outage; those that work come first."""
+    backends = [backend(name, "m", room=1) for name in "abcd"]
     pool = BackendPool([*backends, backend("other", "n")], 1000.0)
     for one in backends:
         if one.name in ejected:
             eject(one)
-
     assert names(pool.candidates("m", 0.0)) == list(candidates)
     assert names(pool.candidates("n", 0.0)) == ["other"]
+    for one in backends:
+        if one.name not in ejected:
+            Lease(one, 0, 0.0)  # now it is full
+
+    assert names(pool.candidates("m", 0.0)) == list(fallback)
 
 
-def test_in_panic_a_second_attempt_goes_to_one_that_is_not_ejected() -> None:
-    """To any other only if there is none."""
+def test_in_panic_a_second_attempt_goes_to_an_ejected_one_only_if_no_other_is_left() -> None:
+    """It failed at `a`, or at the last one that works."""
     backends = [backend(name, "m") for name in "abcd"]
     pool = BackendPool(backends, 1000.0)
     for one in backends[:3]:

@@ -1,0 +1,103 @@
+"""JSON schemas of what prefold answers itself, and of what its admin port takes. Data only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Json = dict[str, Any]
+
+REF = "#/components/schemas/{name}"
+
+
+def _object(properties: Json, *, closed: bool = False) -> Json:
+    """All of them are there."""
+    made: Json = {"type": "object", "properties": properties, "required": list(properties)}
+    if closed:
+        made["additionalProperties"] = False
+    return made
+
+
+STRING: Json = {"type": "string"}
+STRING_OR_NULL: Json = {"type": ["string", "null"]}
+COUNT: Json = {"type": "integer", "minimum": 0}
+STRINGS: Json = {"type": "array", "items": STRING}
+ANY_OBJECT: Json = {"type": "object"}
+
+OWN_SCHEMAS: Json = {
+    "Error": _object(
+        {
+            "error": _object(
+                {
+                    "message": STRING,
+                    "type": STRING,
+                    "param": STRING_OR_NULL,
+                    "code": STRING_OR_NULL,
+                }
+            )
+        }
+    ),
+    "AnthropicError": _object(
+        {"type": {"const": "error"}, "error": _object({"type": STRING, "message": STRING})}
+    ),
+    "Model": _object({"id": STRING, "object": {"const": "model"}}),
+    "ModelList": _object(
+        {
+            "object": {"const": "list"},
+            "data": {"type": "array", "items": {"$ref": REF.format(name="Model")}},
+        }
+    ),
+    "Health": _object({"status": {"const": "ok"}}, closed=True),
+    "Ready": _object(
+        {
+            "status": {"enum": ["ready", "waiting", "draining"]},
+            "backends": STRINGS,
+        },
+        closed=True,
+    ),
+    "Report": _object(
+        {
+            "total": ANY_OBJECT,
+            "backends": {"type": "object", "additionalProperties": ANY_OBJECT},
+            "definitions": {"type": "object", "additionalProperties": STRING},
+            "tokenizers": {"type": "object", "additionalProperties": ANY_OBJECT},
+        }
+    ),
+    "Backend": _object(
+        {
+            "name": STRING,
+            "url": STRING,
+            "engine": STRING_OR_NULL,
+            "state": {"enum": ["up", "half_open", "ejected", "down"]},
+            "mode": STRING,
+            "mode_reason": STRING,
+            "in_flight": COUNT,
+            "max_in_flight": COUNT,
+            "queued_tokens": COUNT,
+            "models": STRINGS,
+        },
+        closed=True,
+    ),
+    "BackendList": _object(
+        {"backends": {"type": "array", "items": {"$ref": REF.format(name="Backend")}}}
+    ),
+    "NewBackend": {
+        "type": "object",
+        "description": "A [[backends]] table of the settings.",
+        "properties": {
+            "url": {"type": "string", "format": "uri", "pattern": "^https?://[^/?#@]+$"},
+            "name": STRING,
+            "engine": {"enum": ["auto", "llama.cpp", "vllm", "openai"]},
+            "api_key": STRING,
+            "pass_client_key": {"type": "boolean"},
+            "max_in_flight": {"type": "integer", "minimum": 1},
+        },
+        "required": ["url"],
+        "additionalProperties": False,
+    },
+    "Removed": _object({"removed": STRINGS}, closed=True),
+    "Changes": _object(
+        {"added": STRINGS, "removed": STRINGS, "kept": STRINGS, "restart_needed_for": STRINGS},
+        closed=True,
+    ),
+    "Any": ANY_OBJECT,
+}

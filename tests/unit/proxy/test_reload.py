@@ -1,0 +1,265 @@
+"""Backends that come and go: the difference between settings, and what is done about it."""
+
+import dataclasses
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given as generated
+from hypothesis import strategies as st
+
+from prefold.backends.backend import Lease
+from prefold.backends.client import Client
+from prefold.backends.health import Outcome
+from prefold.backends.http1 import Limits
+from prefold.backends.monitor import Monitor, Watches
+from prefold.backends.pool import BackendPool
+from prefold.prefix_index.block_lru import BlockLru
+from prefold.prefix_index.index import PrefixIndex
+from prefold.proxy.errors import SettingsError
+from prefold.proxy.reload import Changes, Reloader, backend_of, changes
+from prefold.proxy.settings import Backend, Health, Routing, Server, Settings
+
+NOWHERE = "http://127.0.0.1:9"
+
+
+def named(name: str, **other: object) -> Backend:
+    return dataclasses.replace(Backend(url=NOWHERE, name=name), **other)  # type: ignore[arg-type]
+
+
+def with_backends(*backends: Backend) -> Settings:
+    return Settings(backends=backends)
+
+
+# The difference.
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"url": "http://127.0.0.1:10"},
+        {"engine": "vllm"},
+        {"api_key": "another"},
+        {"pass_client_key": True},
+        {"ca_file": "/ca.pem"},
+    ],
+)
+def test_a_backend_that_became_another_is_removed_and_added(other: dict[str, object]) -> None:
+    """What was learned of the old one need not be true of it."""
+    new = named("a", **other)
+
+    assert changes(with_backends(named("a")), with_backends(new)) == Changes(
+        add=(new,), remove=("a",)
+    )
+
+
+def test_how_much_a_backend_takes_may_change_in_place() -> None:
+    """It is the same server."""
+    new = named("a", max_in_flight=7)
+
+    assert changes(with_backends(named("a")), with_backends(new)) == Changes(keep=(new,))
+
+
+def test_other_settings_are_named_and_never_shown() -> None:
+    """By their dotted names."""
+    old = Settings(server=Server(port=1), routing=Routing(secret="one"))
+    new = Settings(server=Server(port=2), routing=Routing(secret="two", policy="least_load"))
+
+    assert changes(old, new).restart == ("server.port", "routing.policy", "routing.secret")
+    assert changes(old, old) == Changes()
+
+
+FLEETS = st.lists(
+    st.builds(
+        named,
+        st.sampled_from("abcd"),
+        api_key=st.sampled_from(["", "k"]),
+        max_in_flight=st.sampled_from([1, 2]),
+    ),
+    unique_by=lambda backend: backend.name,
+    max_size=4,
+)
+
+
+@generated(FLEETS, FLEETS)
+def test_the_old_fleet_with_the_changes_is_the_new_fleet(
+    old: list[Backend], new: list[Backend]
+) -> None:
+    """Against a plain dictionary; nothing that could stay is taken down."""
+    found = changes(with_backends(*old), with_backends(*new))
+    fleet = {backend.name: backend for backend in old}
+    for name in found.remove:
+        assert fleet.pop(name) not in new
+    fleet |= {backend.name: backend for backend in (*found.keep, *found.add)}
+
+    assert fleet == {backend.name: backend for backend in new}
+
+
+# What is done.
+
+
+class Scene:
+    """Real parts; nothing listens where the backends are said to be."""
+
+    def __init__(self, watches: Watches, *backends: Backend) -> None:
+        self.next: Settings | SettingsError = SettingsError("no settings yet")
+        self.index = PrefixIndex()
+        self.pool = BackendPool([backend_of(one, Health()) for one in backends], 1000.0)
+        for one in self.pool:
+            watches.start(one)
+            self.index.set_cache(one.name, BlockLru(capacity_tokens=160, block_tokens=16))
+        self.reloader = Reloader(
+            settings=with_backends(*backends),
+            load=self.load,
+            pool=self.pool,
+            index=self.index,
+            watches=watches,
+        )
+
+    def load(self) -> Settings:
+        if isinstance(self.next, SettingsError):
+            raise self.next
+        return self.next
+
+    @property
+    def names(self) -> list[str]:
+        assert [one.name for one in self.pool] == [
+            one.name for one in self.reloader.settings.backends
+        ]
+        return [one.name for one in self.pool]
+
+
+@pytest.fixture
+async def watches() -> AsyncIterator[Watches]:
+    async def ready(*arguments: object) -> bool:
+        return True
+
+    async with Client(Limits()) as client:
+        monitor = Monitor(client=client, interval_s=60.0, timeout_s=1.0, on_ready=ready)
+        async with Watches(monitor) as watches:
+            yield watches
+
+
+async def test_the_fleet_becomes_what_the_settings_say(watches: Watches) -> None:
+    """Kept backends are the same objects, with what was learned of them; changed ones are new."""
+    scene = Scene(watches, named("a"), named("b"), named("c"))
+    kept, changed = scene.pool["a"], scene.pool["b"]
+    scene.next = with_backends(named("a", max_in_flight=3), named("b", api_key="k"), named("d"))
+    done = scene.reloader.reload()
+
+    assert ([one.name for one in done.add], done.remove) == (["b", "d"], ("b", "c"))
+    assert scene.names == ["a", "b", "d"]
+    assert scene.pool["a"] is kept
+    assert kept.max_in_flight == 3
+    assert scene.pool["b"] is not changed
+    assert scene.pool["b"].headers == {"Authorization": "Bearer k"}
+    assert repr(scene.index) == "<PrefixIndex tokens held {a: 0/160}>"
+
+
+async def test_a_lease_on_a_removed_backend_ends_as_any_other(watches: Watches) -> None:
+    """Its stream goes on; it only gets no further one."""
+    scene = Scene(watches, named("a"))
+    backend = scene.pool["a"]
+    lease = Lease(backend, 10, 0.0)
+    scene.reloader.remove("a")
+    assert backend.in_flight == 1
+    lease.release(Outcome.SUCCESS, 1.0)
+
+    assert (backend.in_flight, backend.queued_tokens) == (0, 0)
+
+
+async def test_bad_settings_change_nothing(
+    watches: Watches, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither those that cannot be read nor those that only fail when a backend is made of them."""
+    scene = Scene(watches, named("a"))
+    with pytest.raises(SettingsError, match="no settings yet"):
+        scene.reloader.reload()
+    scene.next = with_backends(named("b"), named("c", url="https://x", ca_file="/nowhere.pem"))
+    with pytest.raises(SettingsError, match="ca_file"):
+        scene.reloader.reload()
+    scene.reloader.reload_or_log()
+
+    assert scene.names == ["a"]
+    assert "the settings were not taken over: ca_file" in caplog.text
+
+
+async def test_settings_that_take_a_restart_are_logged_by_name(
+    watches: Watches, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They stay as they are."""
+    scene = Scene(watches, named("a"))
+    scene.next = dataclasses.replace(with_backends(named("a")), server=Server(admin_key="hidden"))
+    with caplog.at_level(logging.INFO):
+        done = scene.reloader.reload()
+
+    assert done.restart == ("server.admin_key",)
+    assert "take a restart: server.admin_key" in caplog.text
+    assert "hidden" not in caplog.text
+    assert scene.reloader.settings.server.admin_key == ""
+
+
+async def test_one_backend_more_and_one_less(watches: Watches) -> None:
+    """Its name defaults as in the settings; a reload undoes both."""
+    scene = Scene(watches, named("a"))
+    added = scene.reloader.add(Backend(url="http://127.0.0.1:19/", max_in_flight=5))
+    assert scene.names == ["a", "127.0.0.1:19"]
+    assert (added.url, added.max_in_flight) == ("http://127.0.0.1:19", 5)
+    scene.reloader.remove("a")
+    assert scene.names == ["127.0.0.1:19"]
+    scene.next = with_backends(named("a"))
+    scene.reloader.reload()
+
+    assert scene.names == ["a"]
+    with pytest.raises(KeyError):
+        scene.reloader.remove("127.0.0.1:19")
+
+
+@pytest.mark.parametrize(
+    ("backend", "reason"),
+    [
+        (named("a"), "used twice"),
+        (Backend(url="ftp://x"), "expected http"),
+        (Backend(url="http://x/v1"), "only scheme"),
+        (Backend(url="http://x", api_key="two\r\nlines"), "printable"),
+        (Backend(url="http://x", api_key="env:HOME"), "not set"),
+        (Backend(url="http://x", api_key_file="/etc/passwd"), "named in the settings only"),
+        (Backend(url="https://x", ca_file="/etc/passwd"), "named in the settings only"),
+    ],
+)
+async def test_a_backend_that_is_wrong_is_not_added(
+    watches: Watches, backend: Backend, reason: str
+) -> None:
+    """Nor does it read this machine's files and environment."""
+    scene = Scene(watches, named("a"))
+    with pytest.raises(SettingsError, match=reason):
+        scene.reloader.add(backend)
+
+    assert scene.names == ["a"]
+
+
+async def test_the_backend_that_holds_state_is_not_removed(watches: Watches) -> None:
+    """The settings name it."""
+    scene = Scene(watches, named("a"), named("b"))
+    pinned = dataclasses.replace(scene.reloader.settings, routing=Routing(pinned_backend="a"))
+    scene.reloader.settings = pinned
+    with pytest.raises(SettingsError, match="pinned_backend"):
+        scene.reloader.remove("a")
+
+    assert scene.names == ["a", "b"]
+
+
+def test_a_backend_is_made_as_the_settings_describe_it(tmp_path: Path) -> None:
+    """Rules, limits and credentials; a file of authorities that is none is refused."""
+    health = Health(failures_to_eject=1, eject_s=7.0)
+    one = backend_of(named("a", engine="vllm", api_key="k", pass_client_key=True), health)
+    Lease(one, 0, 0.0).release(Outcome.FAILURE, 0.0)
+    one.health.probed(0.0)
+
+    assert one.engine is not None
+    assert (one.engine.name, one.pass_client_key, one.ssl) == ("vllm", True, None)
+    assert not one.health.usable(6.9)
+    (tmp_path / "ca.pem").write_text("nothing")
+    with pytest.raises(SettingsError, match="no PEM"):
+        backend_of(named("a", url="https://x", ca_file=str(tmp_path / "ca.pem")), health)
