@@ -4,15 +4,11 @@ for the pages of a browser: any of them could make an operator's browser ask.
 
 from __future__ import annotations
 
-import hmac
 import time
-from collections.abc import Awaitable, Callable
-from hashlib import sha256
 from typing import Annotated, Literal
 
 import msgspec
 from aiohttp import web
-from aiohttp.typedefs import Middleware
 
 from prefold.backends.backend import Backend
 from prefold.proxy import settings as given
@@ -20,13 +16,11 @@ from prefold.proxy.app import Proxy
 from prefold.proxy.errors import (
     ApiError,
     BadRequest,
-    Forbidden,
     SettingsError,
-    Unauthorized,
     UnknownPath,
 )
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+from prefold.proxy.gate import AdminGate
+from prefold.proxy.openapi import document
 
 
 class NameTaken(ApiError):
@@ -50,36 +44,16 @@ class NewBackend(msgspec.Struct, forbid_unknown_fields=True):
 
 def admin_app(proxy: Proxy) -> web.Application:
     handlers = AdminHandlers(proxy)
-    app = web.Application(
-        middlewares=[_guard(proxy.settings.server.admin_key)],
-        client_max_size=64 * 1024,
-    )
+    app = web.Application(client_max_size=64 * 1024)
+    AdminGate(key=proxy.settings.server.admin_key).install(app)
     app.router.add_get("/metrics", handlers.metrics)
     app.router.add_get("/report", handlers.report)
+    app.router.add_get("/openapi.json", handlers.openapi)
     app.router.add_get("/backends", handlers.backends)
     app.router.add_post("/backends", handlers.add)
     app.router.add_delete("/backends/{name:.+}", handlers.remove)
     app.router.add_post("/reload", handlers.reload)
     return app
-
-
-def _guard(admin_key: str) -> Middleware:
-    """Without a key whoever reaches the port may ask: it is on loopback then."""
-    digest = sha256(admin_key.encode()).digest()
-
-    @web.middleware
-    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if "Origin" in request.headers:
-            raise Forbidden("The admin port does not answer a browser's pages.")
-        if admin_key:
-            scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-            presented = sha256(token.strip().encode("utf-8", "surrogateescape")).digest()
-            # Digests, so that the time tells nothing of the key's length either.
-            if not hmac.compare_digest(presented, digest) or scheme.lower() != "bearer":
-                raise Unauthorized("The admin key is missing or wrong.")
-        return await handler(request)
-
-    return guard
 
 
 class AdminHandlers:
@@ -94,6 +68,10 @@ class AdminHandlers:
 
     async def report(self, request: web.Request) -> web.Response:
         return _json({**self._proxy.report.as_dict(), "tokenizers": self._tokenizers()})
+
+    async def openapi(self, request: web.Request) -> web.Response:
+        """Of both ports."""
+        return _json(document(self._proxy.lifecycle.url, str(request.url.origin())))
 
     async def backends(self, request: web.Request) -> web.Response:
         now = time.perf_counter()

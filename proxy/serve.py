@@ -106,6 +106,7 @@ async def running(settings: Settings, *, reload: Load | None = None) -> AsyncIte
                 tls=_tls(server),
             )
         )
+        proxy.lifecycle.url = url
         yield Running(proxy=proxy, url=url, admin_url=admin_url)
 
 

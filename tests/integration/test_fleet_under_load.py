@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Any
 
 import aiohttp
 import pytest
@@ -217,6 +218,11 @@ async def test_a_backend_that_answers_probes_and_hangs_on_requests_is_left() -> 
         assert len(hanging.received) == 2
 
 
+def greeting(number: int) -> dict[str, Any]:
+    """Each of another prefix, so that ties are settled for another backend."""
+    return {**CHAT, "messages": [{"role": "user", "content": f"{number} times hello"}]}
+
+
 async def test_with_all_backends_failing_each_is_still_tried() -> None:
     """Most are ejected, so ejection says nothing: better to fail after an attempt than without. The
     first one that works again is found, and is trusted from then on."""
@@ -232,11 +238,11 @@ async def test_with_all_backends_failing_each_is_still_tried() -> None:
         for number in range(20):
             before = sum(len(upstream.received) for upstream in upstreams)
             # Another request each time: one that broke two backends is refused.
-            assert (await ask(http, {**CHAT, "seed": number}))[0] == 502
+            assert (await ask(http, greeting(number)))[0] == 502
             assert sum(len(upstream.received) for upstream in upstreams) - before >= 1
         assert not any(backend.health.usable(0.0) for backend in server.proxy.pool)
         three.scripts = [GOOD]
-        statuses = [(await ask(http, {**CHAT, "seed": number}))[0] for number in range(20, 40)]
+        statuses = [(await ask(http, greeting(number)))[0] for number in range(20, 60)]
 
         assert 200 in statuses
         assert server.proxy.pool["b2"].health.usable(float("inf"))
@@ -253,10 +259,7 @@ async def test_with_two_of_three_failing_the_third_serves_everybody() -> None:
         proxy_before([one.url, two.url, three.url], settings=ejecting()) as server,
         aiohttp.ClientSession(server.url) as http,
     ):
-        bodies = [
-            {**CHAT, "messages": [{"role": "user", "content": f"hello {number}"}]}
-            for number in range(100)
-        ]
+        bodies = [greeting(number) for number in range(100)]
         await asyncio.gather(*(ask(http, body) for body in bodies[:20]))
         statuses = [(await ask(http, body))[0] for body in bodies[20:]]
 
