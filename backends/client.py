@@ -48,6 +48,8 @@ class Client:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
+        self._origins: dict[tuple[str, ssl.SSLContext | None], Origin] = {}
+        """By where URLs begin: those of the fleet."""
         self._idle: dict[Origin, deque[Connection]] = {}
         self._timers: dict[Connection, asyncio.TimerHandle] = {}
         self._open: set[Connection] = set()
@@ -152,15 +154,20 @@ class Client:
                     upstream.close()
 
     def _place(self, url: str, context: ssl.SSLContext | None) -> tuple[Origin, str]:
-        parts = urlsplit(url)
-        target = parts.path or "/"
-        if parts.query:
-            target += f"?{parts.query}"
+        end = url.find("/", 8)  # behind http:// or https://
+        base, target = (url, "/") if end < 0 else (url[:end], url[end:])
+        origin = self._origins.get((base, context))
+        if origin is None:
+            origin = self._origins[base, context] = self._origin(base, context)
+        return origin, target
+
+    def _origin(self, base: str, context: ssl.SSLContext | None) -> Origin:
+        parts = urlsplit(base)
         secure = parts.scheme == "https"
         if secure and context is None:
             context = self._default_ssl = self._default_ssl or ssl.create_default_context()
         port = parts.port or (443 if secure else 80)
-        return Origin(parts.hostname or "", port, context if secure else None), target
+        return Origin(parts.hostname or "", port, context if secure else None)
 
     async def _connect(self, origin: Origin) -> Connection:
         def made() -> Connection:

@@ -8,8 +8,9 @@ import hmac
 import secrets
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
+from itertools import count
 
 from aiohttp import web
 from multidict import CIMultiDict
@@ -30,6 +31,12 @@ EXPOSED = (
 )
 
 
+def request_ids() -> Iterator[str]:
+    """Each of them once: a number of this process, and one of the request."""
+    process = secrets.token_hex(8)
+    return (f"req-{process}{number:08x}" for number in count())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
     """Of the data port. `cors_origins` are origins as browsers write them, or "*" for every one;
@@ -39,10 +46,12 @@ class Gate:
     limiter: RateLimiter
     cors_origins: frozenset[str]
     clock: Callable[[], float]
+    ids: Iterator[str] = field(default_factory=request_ids)
 
     def begin(self, request: Request) -> None:
         """First of all: whatever the answer, it carries what is noted here."""
-        request.request_id = _usable(request.headers.get("X-Request-Id", "")) or _new_id()
+        given = request.headers.get("X-Request-Id")
+        request.request_id = (_usable(given) if given else "") or next(self.ids)
         request.answer.on_begin = lambda headers: self._add_headers(request, headers)
 
     def preflight(self, request: Request) -> CIMultiDict[str] | None:
@@ -140,7 +149,3 @@ def _usable(request_id: str) -> str:
     """ "" for one that would do harm in a header or a log line."""
     fits = 0 < len(request_id) <= MAX_REQUEST_ID_CHARS
     return request_id if fits and request_id.isascii() and request_id.isprintable() else ""
-
-
-def _new_id() -> str:
-    return f"req-{secrets.token_hex(16)}"

@@ -78,16 +78,22 @@ class Pipeline:
 
     async def _run(self, request: Request, endpoint: str, prepare: Prepare) -> None:
         with recorded(endpoint, request, self._observe, self._clock) as record:
+            if not self._options.total_s:
+                await self._carry(request, prepare, record)
+                return
             try:
-                async with asyncio.timeout(self._options.total_s or None):
-                    call = await prepare(request, record)
-                    exchange = await self._open(call, request.answer, record)
-                    try:
-                        await self._answer(call, request.answer, exchange, record)
-                    finally:
-                        exchange.close()
+                async with asyncio.timeout(self._options.total_s):
+                    await self._carry(request, prepare, record)
             except TimeoutError as error:
                 raise UpstreamTimedOut("The request took longer than it may.") from error
+
+    async def _carry(self, request: Request, prepare: Prepare, record: RequestRecord) -> None:
+        call = await prepare(request, record)
+        exchange = await self._open(call, request.answer, record)
+        try:
+            await self._answer(call, request.answer, exchange, record)
+        finally:
+            exchange.close()
 
     async def _open(self, call: Call, out: Answer, record: RequestRecord) -> Exchange:
         opening = self._attempts.open(call, record)

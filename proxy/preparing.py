@@ -22,6 +22,8 @@ from prefold.proxy.protocol import CHUNKS, OPAQUE, protocol_of
 from prefold.proxy.responses import ResponsesBody
 from prefold.proxy.uploads import Upload, is_upload
 
+MAX_SEEDS = 1024
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparingOptions:
@@ -53,6 +55,7 @@ class Preparing:
         self._pins = pins
         self._options = options
         self._clock = clock
+        self._seeds: dict[tuple[str, str | None, str], int] = {}
 
     async def by_prefix(self, request: Request, record: RequestRecord, kind: type[Body]) -> Call:
         """Raises ApiError, as all of these do."""
@@ -161,18 +164,28 @@ class Preparing:
         )
 
     async def _encode(self, body: Body, record: RequestRecord, tenant: str) -> Prompt:
-        seed = namespace_seed(
-            self._options.secret,
-            model=record.model,
-            adapter=None,
-            cache_salt=body.cache_salt,
-            tenant=tenant or None,
-        )
+        seed = self._seed(record.model, body.cache_salt, tenant)
         encoder = self._catalog.encoder(record.model)
         modes = {backend.mode for backend in self._pool if backend.serves(record.model)}
         encoded = await prompt.encode(body, encoder, seed, modes)
         record.encoded_tokens = encoded.tokens
         return encoded
+
+    def _seed(self, model: str, cache_salt: str | None, tenant: str) -> int:
+        """Of few namespaces most requests are: a digest for each would be a waste."""
+        key = model, cache_salt, tenant
+        seed = self._seeds.get(key)
+        if seed is None:
+            if len(self._seeds) >= MAX_SEEDS:
+                self._seeds.clear()
+            seed = self._seeds[key] = namespace_seed(
+                self._options.secret,
+                model=model,
+                adapter=None,
+                cache_salt=cache_salt,
+                tenant=tenant or None,
+            )
+        return seed
 
     def _tenant(self, request: Request) -> str:
         """The key's tenant, and within it what the header separates."""

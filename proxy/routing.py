@@ -6,7 +6,7 @@ Knows nothing of prompts, caches or connections; it is given their numbers.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
 from xxhash import xxh3_64_intdigest
@@ -128,7 +128,9 @@ def choose(
 def among(prompt: RequestShape, candidates: Sequence[Candidate]) -> RequestShape:
     """The prompt, with the most of it that any of these holds."""
     held = max([candidate.cached_tokens for candidate in candidates])
-    return replace(prompt, held_tokens=held)
+    return RequestShape(
+        prompt_tokens=prompt.prompt_tokens, affinity=prompt.affinity, held_tokens=held
+    )
 
 
 def work_tokens(candidate: Candidate, prompt: RequestShape, weights: Weights) -> float:

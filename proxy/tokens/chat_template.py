@@ -67,6 +67,7 @@ class ChatTemplate:
         self._tokens = {"bos_token": bos_token or "", "eos_token": eos_token or ""}
         self._start = (bos_token or "") if starts_with_bos else ""
         self._process = RenderProcess(source)
+        self._engine = REFERENCE  # of the process
         self._fast: MiniJinja | None = None
         self._namespaces: frozenset[str] = frozenset()
         try:
@@ -85,7 +86,7 @@ class ChatTemplate:
 
     def describe(self) -> str:
         """One line on which library renders, and why, for `prefold check`."""
-        library = "minijinja" if self.fast else "jinja2, in its own process,"
+        library = self._engine if self.fast else f"{self._engine}, in its own process,"
         return f"chat template rendered by {library} as {self.dialect} does ({self._verdict})"
 
     def close(self) -> None:
@@ -123,7 +124,7 @@ class ChatTemplate:
 
     def _rendered(self, chat: Chat) -> str:
         return self._text(
-            chat, lambda variables: self._process.render(REFERENCE, variables, within_s=RENDER_S)
+            chat, lambda variables: self._process.render(self._engine, variables, within_s=RENDER_S)
         )
 
     def _rendered_fast(self, chat: Chat) -> str:
@@ -171,6 +172,7 @@ class ChatTemplate:
                     f"minijinja differs on {differing} of {len(probe_chats())} probe chats"
                 )
                 return
+            self._engine = FAST
             self._namespaces = require_bounded(tree)
         except Unreadable as error:
             self._verdict = f"minijinja cannot read it: {error}"

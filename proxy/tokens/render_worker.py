@@ -56,13 +56,13 @@ def _outcome(
         return UNREADABLE, error.message
     try:
         return TEXT, engines[engine].render(variables)
-    except TemplateRefusal:
+    except (TemplateRefusal, RecursionError):
         return REFUSED, ""
     except OverBound as error:
         return OVER, str(error)
     except NotEncodable as error:
         return NOT_TOLD, str(error)
-    except (MemoryError, RecursionError, OverflowError):
+    except (MemoryError, OverflowError):
         return OVER, "the chat template takes too much memory"
 
 
