@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prefold.proxy.errors import BadRequest
-from prefold.proxy.openai import Bounds, ChatBody, CompletionBody, depth_exceeds, parse
+from prefold.proxy.openai import (
+    Bounds,
+    ChatBody,
+    CompletionBody,
+    depth_exceeds,
+    occurrences,
+    parse,
+)
 
 HELLO = [{"role": "user", "content": "hello"}]
 
@@ -172,3 +179,25 @@ def test_what_changes_how_a_prompt_is_made_is_seen(
     defaults = dict.fromkeys(member)
     assert not parse(kind, json.dumps(plain | defaults).encode(), Bounds()).body.alters_prompt
     assert parse(kind, json.dumps(plain | member).encode(), Bounds()).body.alters_prompt
+
+
+@given(st.text('"model\\u06 x', max_size=200), st.sampled_from([b'"model"', b"\\u006"]))
+def test_long_bodies_are_searched_as_short_ones_are(text: str, needle: bytes) -> None:
+    """By another way, with the same result."""
+    raw = text.encode() + needle
+    padding = b" " * 5000
+
+    assert occurrences(padding + raw, needle) == occurrences(raw, needle) == raw.count(needle)
+
+
+@pytest.mark.parametrize("padding", [0, 10_000])
+@pytest.mark.parametrize("key", ["model", "mod\\u0065l", "\\u006d\\u006F\\u0064\\u0065\\u006c"])
+def test_a_model_that_is_named_twice_is_refused(key: str, padding: int) -> None:
+    """However the second key is written: the engine might read the other one."""
+    text = "x" * padding
+    raw = f'{{"model":"a","messages":[{{"content":"{text}"}}],"{key}":"b"}}'.encode()
+
+    with pytest.raises(BadRequest, match="more than once"):
+        parse(ChatBody, raw, Bounds())
+    inner = f'{{"model":"a","messages":[{{"content":"{text}"}}],"metadata":{{"{key}":"b"}}}}'
+    assert parse(ChatBody, inner.encode(), Bounds()).body.model == "a"
