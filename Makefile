@@ -4,10 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup demo test check format bench clean
+.PHONY: help setup demo test check format bench bench-wire chaos fuzz compatibility clean
 
 help:
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
 setup: $(STAMP) ## virtual environment in .venv with everything the other targets need
 
@@ -39,6 +39,18 @@ bench: $(STAMP) ## the benchmarks of tests/benchmark, one after the other
 	$(BIN)/python tests/benchmark/bench_encode.py
 	$(BIN)/python tests/benchmark/bench_match.py
 	$(BIN)/python tests/benchmark/bench_proxy.py
+
+bench-wire: $(STAMP) ## what the proxy costs beside its peers; make bench-wire ARGS="--quick"
+	$(BIN)/python -m tests.benchmark.wire $(ARGS)
+
+chaos: $(STAMP) ## backends that are killed, stopped and cut off under load, for a minute
+	$(BIN)/python -m tests.chaos $(ARGS)
+
+fuzz: $(STAMP) ## 100,000 generated requests and streams
+	$(BIN)/python -m tests.fuzz $(ARGS)
+
+compatibility: $(STAMP) ## docs/compatibility.md, from a run of the wire cases
+	$(BIN)/python -m tests.wire.compatibility docs/compatibility.md
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from xxhash import xxh3_64_intdigest
 
+from prefold.prefix_index.chain_memo import ChainMemo
+
 Units = NDArray[np.uint32] | NDArray[np.uint64]
 
 
@@ -41,10 +43,13 @@ class Prefix:
     stands for `unit_tokens` tokens *and all that precede them*. `length` is in tokens.
     """
 
-    __slots__ = ("_chains", "length", "seed", "unit_tokens", "units")
+    __slots__ = ("_chains", "_memo", "length", "seed", "unit_tokens", "units")
 
-    def __init__(self, units: Units, *, unit_tokens: int, length: int, seed: int) -> None:
+    def __init__(
+        self, units: Units, *, unit_tokens: int, length: int, seed: int, memo: ChainMemo | None
+    ) -> None:
         """Use `of_tokens` or `of_blocks`."""
+        self._memo = memo
         self.units = units
         self.unit_tokens = unit_tokens
         self.length = length
@@ -52,10 +57,13 @@ class Prefix:
         self._chains: dict[int, Sequence[int]] = {}
 
     @classmethod
-    def of_tokens(cls, tokens: NDArray[np.uint32], seed: int) -> Prefix:
-        """Token ids and the seed of their namespace."""
+    def of_tokens(
+        cls, tokens: NDArray[np.uint32], seed: int, memo: ChainMemo | None = None
+    ) -> Prefix:
+        """Token ids and the seed of their namespace; `memo` spares work on prompts that begin as
+        others did."""
         units = np.ascontiguousarray(tokens, dtype=np.uint32)
-        return cls(units, unit_tokens=1, length=len(units), seed=seed)
+        return cls(units, unit_tokens=1, length=len(units), seed=seed, memo=memo)
 
     @classmethod
     def of_blocks(cls, keys: Sequence[int], block_tokens: int, length: int) -> Prefix:
@@ -72,7 +80,7 @@ class Prefix:
                 f"{len(keys)} keys of {block_tokens} tokens do not cover {length} tokens"
             )
         units = np.array(keys, dtype=np.uint64)
-        return cls(units, unit_tokens=block_tokens, length=length, seed=0)
+        return cls(units, unit_tokens=block_tokens, length=length, seed=0, memo=None)
 
     def __repr__(self) -> str:
         return f"<Prefix of {self.length} tokens in units of {self.unit_tokens}>"
@@ -97,13 +105,8 @@ class Prefix:
                 )
             ready: list[int] = self.units[:full].tolist()
             return ready
-        if not full:
-            return []
-        # One conversion for all blocks: half the time of slicing a memoryview for each.
-        block = np.dtype((np.void, block_tokens * self.units.itemsize))
-        blocks: list[bytes] = self.units[: full * block_tokens].view(block).tolist()
-        key = self.seed
-        return [key := xxh3_64_intdigest(raw, key) for raw in blocks]
+        memo = self._memo if self._memo is not None else ChainMemo(0)
+        return memo.chain(self.units.astype(np.uint32, copy=False), self.seed, block_tokens)
 
     def affinity(self, tokens: int = 256) -> int:
         """A key that prompts of one namespace share if they share their first `tokens` tokens.

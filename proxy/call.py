@@ -19,6 +19,8 @@ class Call:
     """Path and query."""
     headers: CIMultiDictProxy[str]
     """The client's own, all of them."""
+    request_id: str = ""
+    """For the engine's logs, where the client sent none."""
     body: bytes | AsyncIterator[bytes]
     """An iterator is an upload that is passed on as it comes: it can be sent once."""
     model: str | None = None

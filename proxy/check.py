@@ -13,8 +13,7 @@ from prefold.backends.backend import Backend
 from prefold.backends.engine import BlockCapacity, NoPrefixCache, SlotCapacity
 from prefold.proxy.app import Proxy, build
 from prefold.proxy.settings import Settings
-
-SECRET_KEYS = frozenset(("api_key", "secret"))
+from prefold.proxy.settings_checks import SECRETS
 
 
 def print_settings(settings: Settings) -> None:
@@ -22,7 +21,7 @@ def print_settings(settings: Settings) -> None:
     console = Console(highlight=False, markup=False)
     for table, values in dataclasses.asdict(settings).items():
         for where, value in _flat(table, values):
-            secret = where.rpartition(".")[2] in SECRET_KEYS
+            secret = where.rpartition(".")[2] in SECRETS
             console.print(f"{where} = {_shown(value, secret)}", soft_wrap=True)
 
 

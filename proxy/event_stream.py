@@ -21,6 +21,7 @@ from prefold.proxy.sse import EventSplitter, EventTooLong
 
 log = logging.getLogger(__name__)
 
+HIDDEN = "an error event without an `error` object"
 HELD_BYTES = 256 * 1024
 """Events that may wait for the client's answer to begin."""
 
@@ -70,7 +71,7 @@ class EventStream:
         if events:
             self._pass(self._kept(events))
         if self._meter.hidden_error:
-            self._end(UpstreamDisconnected("an error event without an `error` object"))
+            self._end(UpstreamDisconnected(HIDDEN))
         elif self._meter.done:
             self._end(None)
 
@@ -78,7 +79,9 @@ class EventStream:
         if self._over:
             return
         self._pass_last()
-        if self._meter.ending is Ending.OPEN:
+        if self._meter.hidden_error:
+            self._end(UpstreamDisconnected(HIDDEN))
+        elif self._meter.ending is Ending.OPEN:
             self._end(UpstreamDisconnected("the stream ended without its terminal event"))
         else:
             self._end(None)

@@ -8,9 +8,8 @@ import hmac
 import secrets
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import sha256
-from itertools import count
 
 from aiohttp import web
 from multidict import CIMultiDict
@@ -31,10 +30,9 @@ EXPOSED = (
 )
 
 
-def request_ids() -> Iterator[str]:
-    """Each of them once: a number of this process, and one of the request."""
-    process = secrets.token_hex(8)
-    return (f"req-{process}{number:08x}" for number in count())
+def new_id() -> str:
+    """A random one: a count would tell clients of each other's traffic."""
+    return f"req-{secrets.token_hex(12)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,12 +44,11 @@ class Gate:
     limiter: RateLimiter
     cors_origins: frozenset[str]
     clock: Callable[[], float]
-    ids: Iterator[str] = field(default_factory=request_ids)
 
     def begin(self, request: Request) -> None:
         """First of all: whatever the answer, it carries what is noted here."""
         given = request.headers.get("X-Request-Id")
-        request.request_id = (_usable(given) if given else "") or next(self.ids)
+        request.request_id = (_usable(given) if given else "") or new_id()
         request.answer.on_begin = lambda headers: self._add_headers(request, headers)
 
     def preflight(self, request: Request) -> CIMultiDict[str] | None:

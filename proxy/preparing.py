@@ -6,9 +6,11 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from urllib.parse import unquote
 
 from prefold.backends.pool import BackendPool
 from prefold.measurement.record import RequestRecord
+from prefold.prefix_index.chain_memo import ChainMemo
 from prefold.prefix_index.prefix import namespace_seed
 from prefold.proxy import openai, prompt
 from prefold.proxy.call import Call
@@ -55,6 +57,7 @@ class Preparing:
         self._pins = pins
         self._options = options
         self._clock = clock
+        self._chains = ChainMemo()
         self._seeds: dict[tuple[str, str | None, str], int] = {}
 
     async def by_prefix(self, request: Request, record: RequestRecord, kind: type[Body]) -> Call:
@@ -78,6 +81,7 @@ class Preparing:
             method="POST",
             target=_target(request, kind.path),
             headers=request.headers,
+            request_id=request.request_id,
             body=raw,
             model=record.model,
             prompt=encoded,
@@ -105,6 +109,7 @@ class Preparing:
             method=request.method,
             target=_target(request, path),
             headers=request.headers,
+            request_id=request.request_id,
             body=raw,
             model=record.model or None,
             tenant=self._tenant(request),
@@ -120,6 +125,7 @@ class Preparing:
             method=request.method,
             target=_target(request, request.path),
             headers=request.headers,
+            request_id=request.request_id,
             body=raw,
             pinned=self._holder(request.params["response"], tenant),
             tenant=tenant,
@@ -140,6 +146,7 @@ class Preparing:
             method=request.method,
             target=_target(request, request.path),
             headers=request.headers,
+            request_id=request.request_id,
             body=raw,
             pinned=self._options.pinned_backend,
         )
@@ -157,6 +164,7 @@ class Preparing:
             method=request.method,
             target=_target(request, request.path),
             headers=request.headers,
+            request_id=request.request_id,
             body=upload.chunks(),
             model=record.model or None,
             pinned=pinned,
@@ -167,7 +175,7 @@ class Preparing:
         seed = self._seed(record.model, body.cache_salt, tenant)
         encoder = self._catalog.encoder(record.model)
         modes = {backend.mode for backend in self._pool if backend.serves(record.model)}
-        encoded = await prompt.encode(body, encoder, seed, modes)
+        encoded = await prompt.encode(body, encoder, seed, modes, self._chains)
         record.encoded_tokens = encoded.tokens
         return encoded
 
@@ -227,6 +235,16 @@ class Preparing:
         return name
 
 
+KEYS_IN_QUERIES = frozenset(("api_key", "api-key", "key", "access_token"))
+
+
 def _target(request: Request, path: str) -> str:
-    """The query passes too: it decides nothing here."""
-    return f"{path}?{request.query}" if request.query else path
+    """The query passes too, but for a key in it: it decides nothing here."""
+    if not request.query:
+        return path
+    kept = [
+        field
+        for field in request.query.split("&")
+        if unquote(field.partition("=")[0]).lower() not in KEYS_IN_QUERIES
+    ]
+    return f"{path}?{'&'.join(kept)}" if kept else path

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prefold.backends.backend import Mode
+from prefold.prefix_index.chain_memo import ChainMemo
 from prefold.prefix_index.prefix import Prefix
 from prefold.proxy.errors import BadRequest, NotEncodable
 from prefold.proxy.messages import MessagesBody
@@ -37,18 +38,20 @@ class Prompt:
         return self.prefixes.get(mode) or next(iter(self.prefixes.values()))
 
 
-async def encode(body: Body, encoder: Encoder | None, seed: int, modes: set[Mode]) -> Prompt:
+async def encode(
+    body: Body, encoder: Encoder | None, seed: int, modes: set[Mode], memo: ChainMemo
+) -> Prompt:
     """Raises BadRequest if the prompt is of no form that an engine accepts."""
     prefixes: dict[Mode, Prefix] = {}
     exact: NDArray[np.uint32] | None = None
     if Mode.FEEDBACK in modes and encoder is not None:
         exact = await _token_ids(body, encoder)
     if exact is not None:
-        prefixes[Mode.FEEDBACK] = Prefix.of_tokens(exact, seed)
+        prefixes[Mode.FEEDBACK] = Prefix.of_tokens(exact, seed, memo)
     if exact is None or Mode.APPROXIMATE in modes:
         # Also where this one prompt cannot be encoded (an image, say): its bytes then stand for
         # tokens on every backend, and never match the ids of another prompt.
-        approximate = Prefix.of_tokens(approximate_units(body), seed)
+        approximate = Prefix.of_tokens(approximate_units(body), seed, memo)
         for mode in (modes - prefixes.keys()) or {Mode.APPROXIMATE}:
             prefixes[mode] = approximate
     return Prompt(prefixes, None if exact is None else len(exact))

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 
 from prefold.proxy.errors import RateLimited
 
+_SLACK = 1e-9
+"""That of sums of floats: who waits as long as told must get in."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowance:
@@ -52,7 +55,7 @@ class RateLimiter:
         if not requests_per_minute:
             return None
         use = self._use(key, requests_per_minute, now)
-        return Allowance(limit=math.ceil(requests_per_minute), remaining=int(use.tokens))
+        return Allowance(limit=math.ceil(requests_per_minute), remaining=int(use.tokens + _SLACK))
 
     def release(self, key: Hashable) -> None:
         """The request has ended, however it ended."""
@@ -74,8 +77,7 @@ class RateLimiter:
 
 
 def _take(use: _Use, per_second: float) -> None:
-    # The slack is that of sums of floats: who waits as long as told must get in.
-    if use.tokens < 1.0 - 1e-9:
+    if use.tokens < 1.0 - _SLACK:
         wait = math.ceil((1.0 - use.tokens) / per_second - 1e-6)
         raise RateLimited("Too many requests of this API key in a minute.", retry_after_s=wait)
     use.tokens = max(use.tokens - 1.0, 0.0)

@@ -28,6 +28,7 @@ async def send(
     if isinstance(body, bytes):
         body = _altered(body, call, backend, ask)
     headers = upstream_headers(call.headers, backend.headers, pass_keys=backend.pass_client_key)
+    headers.setdefault("X-Request-Id", call.request_id)
     record.sent = clock()
     await exchange.send(client, call.method, call.target, headers, body, strip_usage=ask)
     record.headers = clock()

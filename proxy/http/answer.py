@@ -32,7 +32,10 @@ class Answer:
         http_1_0: bool,
         head_only: bool,
         close: bool,
+        unread: Callable[[], bool] = lambda: False,
     ) -> None:
+        """`unread`: whether the request's body is still to come."""
+        self._unread = unread
         self._transport = transport
         self._date_line = date_line
         self._http_1_0 = http_1_0
@@ -79,6 +82,8 @@ class Answer:
         else:
             self._chunked = not self._head_only
             lines.append("Transfer-Encoding: chunked")
+        if length is not None and self._unread():
+            self.close_after = True
         # Never on a stream: with it, Node takes a cut body for a whole one.
         if self.close_after and (length is not None or self._http_1_0):
             lines.append("Connection: close")
@@ -87,6 +92,10 @@ class Answer:
     def write(self, data: bytes) -> bool:
         """False: the client has yet to take what was written, so more should wait for `drained`."""
         head, self._head = self._head or b"", None
+        if not self.open:
+            return (
+                True  # uvloop's transport throws once it is closed; connection_lost ends the rest
+            )
         if self._head_only:
             data = b""
         if self._chunked and data:
@@ -104,6 +113,8 @@ class Answer:
             return
         head, self._head = self._head or b"", None
         self.ended = True
+        if not self.open:
+            return
         if self._head_only:
             last = b""
         if self._chunked:

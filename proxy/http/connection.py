@@ -15,7 +15,7 @@ from typing import cast
 import httptools
 from multidict import CIMultiDict
 
-from prefold.proxy.errors import ApiError, BadRequest, HeaderTooLong, NotSupported
+from prefold.proxy.errors import ApiError, BadRequest, ExpectationFailed, HeaderTooLong
 from prefold.proxy.http.answer import Answer, Clock
 from prefold.proxy.http.body import Body
 from prefold.proxy.http.request import Request
@@ -122,9 +122,15 @@ class Connection(asyncio.Protocol):
                 return
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            # Only what an upgrade would replace comes after it; the request itself is whole.
-            self._last()
+        except httptools.HttpParserUpgrade as upgrade:
+            # No protocol is offered here, so the request is one like any other (RFC 9110 7.8); the
+            # parser took its body for the other protocol's, and has to be told again without.
+            if self._parser.get_method() == b"CONNECT":
+                self._refuse(BadRequest("This is no proxy of connections."))
+                return
+            head = self._without_upgrade()
+            self._parser = httptools.HttpRequestParser(self)
+            self.data_received(head + data[upgrade.args[0] :])
         except ApiError as error:
             self._refuse(error)
         except httptools.HttpParserError as error:
@@ -158,16 +164,27 @@ class Connection(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         self._in_head = False
-        self._take(self._request_of_head())
+        if not self._parser.should_upgrade():
+            self._take(self._request_of_head())
 
     def on_body(self, piece: bytes) -> None:
         if self._body is not None:
             self._body.feed(piece)
 
     def on_message_complete(self) -> None:
+        if self._parser.should_upgrade():
+            return
         if self._body is not None:
             self._body.end()
         self._begin_head()
+
+    def _without_upgrade(self) -> bytes:
+        """The head that was read, as one of a request like any other."""
+        version, method = self._parser.get_http_version(), self._parser.get_method().decode()
+        lines = [f"{method} {self._url.decode('latin-1')} HTTP/{version}"]
+        lines += [f"{n}: {v}" for n, v in self._headers if n.lower() != "upgrade"]
+        self._begin_head()
+        return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
 
     def _request_of_head(self) -> Request:
         version = self._parser.get_http_version()
@@ -178,6 +195,9 @@ class Connection(asyncio.Protocol):
             raise BadRequest("The request's URL could not be read.") from None
         if version not in ("1.0", "1.1"):
             raise BadRequest("Only HTTP/1.0 and HTTP/1.1 are spoken here.")
+        hosts = headers.getall("Host", ())
+        if len(hosts) > 1 or (not hosts and version == "1.1"):
+            raise BadRequest("A request names exactly one Host.")
         method = self._parser.get_method().decode("latin-1")
         answer = Answer(
             self._transport,
@@ -185,10 +205,11 @@ class Connection(asyncio.Protocol):
             http_1_0=version == "1.0",
             head_only=method == "HEAD",
             close=not self._parser.should_keep_alive(),
+            unread=lambda: not body.complete,
         )
         length = headers.get("Content-Length")
         chunked = "Transfer-Encoding" in headers
-        self._body = Body(
+        body = self._body = Body(
             length=None if chunked else int(length or 0),
             coding=headers.get("Content-Encoding", ""),
             pause=self._pause_reading,
@@ -254,6 +275,8 @@ class Connection(asyncio.Protocol):
     def _last(self) -> None:
         """No further request is read."""
         self._closing = True
+        if self._request is not None:
+            self._request.answer.close_after = True
         if self._request is None and not self._waiting:
             self._transport.close()
 
@@ -330,7 +353,7 @@ def _continue(
     if expect is None:
         return _nothing
     if expect.lower() != "100-continue":
-        raise NotSupported("This expectation cannot be met.")
+        raise ExpectationFailed("This expectation cannot be met.")
     told = False
 
     def tell() -> None:

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 RENDER_S = 1.0
 """A rendering may take."""
-LOAD_S = 30.0
+LOAD_S = 10.0
 """All renderings at load may take together."""
 
 Render = Callable[[dict[str, Any]], str]
@@ -51,7 +51,7 @@ class ChatTemplate:
 
     `starts_with_bos`: the engine puts exactly one BOS before every chat, whether or not the
     template writes it (llama.cpp, where the vocabulary says add_bos). Raises TokenizerError for a
-    template that no library reads, or that takes too long.
+    template that no library reads, or whose probe conversations take longer than `load_s`.
     """
 
     def __init__(
@@ -62,6 +62,7 @@ class ChatTemplate:
         *,
         dialect: Dialect = Dialect.LLAMA_CPP,
         starts_with_bos: bool = False,
+        load_s: float = LOAD_S,
     ) -> None:
         self.dialect = dialect
         self._tokens = {"bos_token": bos_token or "", "eos_token": eos_token or ""}
@@ -71,7 +72,7 @@ class ChatTemplate:
         self._fast: MiniJinja | None = None
         self._namespaces: frozenset[str] = frozenset()
         try:
-            self._load(source)
+            self._load(source, time.monotonic() + load_s)
         except (OverBound, Unreadable, jinja2.TemplateError) as error:
             self._process.close()
             raise TokenizerError(f"the chat template cannot be used: {error}") from None
@@ -146,11 +147,10 @@ class ChatTemplate:
         text = prepared.finish(render({**self._tokens, **prepared.variables}))
         return text if text.startswith(self._start) else self._start + text
 
-    def _load(self, source: str) -> None:
+    def _load(self, source: str, until: float) -> None:
         """Find the traits and the library; all rendering is in the other process. Raises OverBound,
         Unreadable, and jinja2's errors."""
         tree = parse(source)
-        until = time.monotonic() + LOAD_S
 
         def rendered(engine: str) -> Render:
             return lambda variables: self._process.render(

@@ -8,6 +8,7 @@ only. Works on the event loop; long texts are encoded in a thread.
 import asyncio
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -65,7 +66,8 @@ class Encoder:
         """
         if self._template is None:
             raise NotEncodable("the model has no chat template")
-        text = self._template.render(
+        render = partial(
+            self._template.render,
             messages,
             tools,
             extra,
@@ -74,6 +76,10 @@ class Encoder:
             documents=documents,
             reasoning_effort=reasoning_effort,
         )
+        if self._template.fast:
+            text = render()
+        else:  # it waits for another process
+            text = await asyncio.get_running_loop().run_in_executor(self._thread, render)
         return np.concatenate([_NO_IDS, *await self._encode(text)])
 
     async def encode_text(self, text: str, add_bos: bool = True) -> TokenIds:
@@ -101,6 +107,8 @@ class Encoder:
     def close(self) -> None:
         """End the thread; what waits for it is cancelled."""
         self._thread.shutdown(wait=False, cancel_futures=True)
+        if self._template is not None:
+            self._template.close()
 
     async def _encode(self, text: str) -> list[TokenIds]:
         """Ids of the text's segments, in order."""

@@ -56,13 +56,13 @@ def _outcome(
         return UNREADABLE, error.message
     try:
         return TEXT, engines[engine].render(variables)
-    except (TemplateRefusal, RecursionError):
+    except TemplateRefusal:
         return REFUSED, ""
     except OverBound as error:
         return OVER, str(error)
     except NotEncodable as error:
         return NOT_TOLD, str(error)
-    except (MemoryError, OverflowError):
+    except MemoryError:
         return OVER, "the chat template takes too much memory"
 
 

@@ -28,6 +28,8 @@ MAX_JSON_CHARS = 32 * 2**20
 """What `tojson`, which fuel does not count, may write in one rendering."""
 _MAX_INDENT = 16
 _MAX_LAYOUT_CHARS = 256
+# By Python's own methods and operators, when a template meets data it is not made for.
+_RAISED = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
 
 
 class TemplateRefusal(Exception):
@@ -54,7 +56,7 @@ class Jinja2:
         self._json.left = MAX_JSON_CHARS
         try:
             return _bounded(self._template.render(variables))
-        except (jinja2.TemplateError, TypeError, ValueError, LookupError) as error:
+        except (jinja2.TemplateError, *_RAISED) as error:
             raise TemplateRefusal from error
 
 
@@ -82,7 +84,7 @@ class MiniJinja:
             if error.kind == "OutOfFuel":
                 raise OverBound("the chat template takes too long") from None
             raise TemplateRefusal from error
-        except (TypeError, ValueError, LookupError) as error:
+        except _RAISED as error:
             raise TemplateRefusal from error
         if "\ufffd" in text:
             # minijinja writes U+FFFD for a lone surrogate; the client's own U+FFFD is fine.

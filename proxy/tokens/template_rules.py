@@ -29,6 +29,7 @@ _TEXT_FILTERS = {"length", "count", "trim", "string", "lower", "upper", "title",
 _VIEW_FILTERS = {"default", "d", "items", "dictsort", "list", "first", "last", "sort", "unique"} | {
     *("reverse", "select", "selectattr", "reject", "rejectattr", "map", "min", "max"),
 }
+_DEFAULT = {"default", "d"}
 _STATEMENTS = (
     *(nodes.Template, nodes.Output, nodes.TemplateData, nodes.For, nodes.If, nodes.Macro),
     *(nodes.Assign, nodes.AssignBlock, nodes.CallBlock, nodes.FilterBlock, nodes.With),
@@ -75,8 +76,9 @@ class _Rules:
             for target, value in self._assignments():
                 self._keep(target, value)
         for call in self._tree.find_all(nodes.Call):
-            for value in (*call.args, *(pair.value for pair in call.kwargs)):
-                self._require_kept(value)
+            self._check_arguments(call)
+        for used in self._tree.find_all(nodes.Filter):
+            self._check_arguments(used)
 
     def _check_node(self, node: nodes.Node) -> None:
         if isinstance(node, nodes.Stmt) and not isinstance(node, _STATEMENTS):
@@ -95,10 +97,6 @@ class _Rules:
             raise Unbounded(f"it has the filter {node.name}")
         if node.dyn_args is not None or node.dyn_kwargs is not None:
             raise Unbounded("it unpacks arguments")
-        values = (*node.args, *(pair.value for pair in node.kwargs))
-        if node.name in _VIEW_FILTERS - {"default", "d"} and any(map(self._kind, values)):
-            # `map` would put the argument into each place of the list.
-            raise Unbounded(f"it gives data to the filter {node.name}")
 
     def _check_call(self, call: nodes.Call) -> None:
         if call.dyn_args is not None or call.dyn_kwargs is not None:
@@ -109,6 +107,14 @@ class _Rules:
                 raise Unbounded("it copies a dict into a namespace")
         elif not (isinstance(called, nodes.Getattr) and called.attr in _METHODS):
             raise Unbounded("it calls what is not known to be harmless")
+
+    def _check_arguments(self, node: nodes.Call | nodes.Filter) -> None:
+        for value in (*node.args, *(pair.value for pair in node.kwargs)):
+            self._require_kept(value)
+            filled = isinstance(node, nodes.Filter) and node.name in _VIEW_FILTERS - _DEFAULT
+            if filled and self._kind(value) is not Kind.TEXT:
+                # `map` would put it into each place of a list.
+                raise Unbounded("it gives data to a filter of lists")
 
     def _check_namespaces(self) -> None:
         """Their names are for `ns.x` alone."""
@@ -197,7 +203,7 @@ class _Rules:
     def _kind_of_filter(self, node: nodes.Filter) -> Kind:
         if node.name in _TEXT_FILTERS or node.node is None:
             return Kind.TEXT
-        if node.name in ("default", "d"):
+        if node.name in _DEFAULT:
             return max(map(self._kind, (node.node, *node.args)))
         return max(Kind.VIEW, self._kind(node.node))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from prefold.proxy.errors import NotEncodable
+from prefold.proxy.errors import NotEncodable, TokenizerError
 from prefold.proxy.tokens.chat_template import ChatTemplate, Dialect
 from prefold.proxy.tokens.probe_chats import probe_chats
 from tests.support.tiny_tokenizer import CHATML, TOOLS_CHATML, WEATHER_CALL, WEATHER_TOOL
@@ -57,6 +57,86 @@ def test_minijinja_renders_where_it_proved_equal(source: str) -> None:
     chosen = template(source)
     assert chosen.fast
     assert f"gave the same text on {len(probe_chats())} probe chats" in chosen.describe()
+
+
+STRETCHED = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+NESTED = "{% set ns = namespace(a=messages) %}{% for m in messages %}{% set ns.a = [ns.a, ns.a] %}"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        STRETCHED,
+        "{{ 'x' * 10 ** 10 }}",
+        NESTED + "{% endfor %}{% for i in range(60) %}{% set ns.a = [ns.a, ns.a] %}{% endfor %}"
+        "{{ ns.a == [ns.a] or ns.a }}",
+        "{{ '' | nonsense }}",
+        "{% if %}",
+        "{% for m in messages %}",
+        "{{ " + "(" * 5000 + ")" * 5000 + " }}",
+    ],
+)
+def test_a_hostile_template_does_not_hang_the_start(source: str) -> None:
+    """Nor does one that cannot be read: the model has no exact tokens then, and the reason is
+    told."""
+    with pytest.raises(TokenizerError, match="chat template"):
+        ChatTemplate(source, "<s>", "</s>", load_s=1.0)
+
+
+FOR_EVER = NESTED + "{% endfor %}{% for i in range(60) %}{% set ns.a = [ns.a, ns.a] %}{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    ("hostile", "library", "killed"),
+    [
+        (STRETCHED, "minijinja", False),
+        (STRETCHED, "jinja2, in its own process,", True),
+        (FOR_EVER + "{{ ns.a }}", "minijinja, in its own process,", True),
+    ],
+)
+def test_a_rendering_over_its_bound_is_not_claimed(
+    hostile: str, library: str, killed: bool
+) -> None:
+    """Wherever it is rendered; the request is routed by its bytes then, and the next one is
+    rendered, after a pause if a process had to be killed."""
+    source = "{% if messages[0].content == 'go' %}" + hostile + "{% endif %}fine"
+    if library.startswith("jinja2"):
+        source += "{{ '' | forceescape }}"  # a filter that minijinja lacks
+    chosen = template(source)
+    assert f"rendered by {library} as" in chosen.describe()
+    assert chosen.render([USER], None, {}) == "fine"
+    with pytest.raises(NotEncodable, match="takes too long"):
+        chosen.render([{"role": "user", "content": "go"}], None, {})
+    if killed:
+        with pytest.raises(NotEncodable, match="a moment ago"):
+            chosen.render([USER], None, {})
+    else:
+        assert chosen.render([USER], None, {}) == "fine"
+
+
+def test_a_template_that_keeps_what_it_builds_is_rendered_elsewhere() -> None:
+    """minijinja's limits do not count the walking of containers; its text is the same there."""
+    source = NESTED.replace("[ns.a, ns.a]", "[m.content]") + "{% endfor %}{{ ns.a[0] }}"
+    chosen = template(source)
+    assert not chosen.fast
+    assert "do not bound it: it keeps a container" in chosen.describe()
+    assert chosen.render([USER], None, {}) == "hi"
+
+
+def test_a_request_cannot_set_the_templates_own_namespaces() -> None:
+    """The rules take what a namespace keeps for text where the template only puts text into it."""
+    source = "{% set ns = namespace(t='a') %}{% set ns.t = ns.t ~ 'b' %}{{ ns.t }}"
+    assert template(source).fast
+    assert render(source, USER) == "ab"
+    with pytest.raises(NotEncodable, match="the template's own"):
+        render(source, USER, extra={"ns": [1]})
+
+
+def test_data_that_a_template_is_not_made_for_is_refused() -> None:
+    """Python's own methods raise what they like: it is no error of ours."""
+    for source in ("{{ messages[0].content.q.split() }}", "{{ messages.split() }}", "{{ 1 // 0 }}"):
+        with pytest.raises(NotEncodable):
+            render("{% if messages | length > 9 %}" + source + "{% endif %}", *[USER] * 10)
 
 
 @pytest.mark.parametrize(

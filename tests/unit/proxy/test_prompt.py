@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from prefold.backends.backend import Mode
+from prefold.prefix_index.chain_memo import ChainMemo
 from prefold.proxy.errors import BadRequest
 from prefold.proxy.openai import ChatBody, CompletionBody
 from prefold.proxy.prompt import Prompt, approximate_units, encode
@@ -31,7 +32,7 @@ def encoder(tmp_path: Path) -> Iterator[Encoder]:
 
 
 async def made(body: ChatBody | CompletionBody, encoder: Encoder | None, *modes: Mode) -> Prompt:
-    return await encode(body, encoder, 7, set(modes))
+    return await encode(body, encoder, 7, set(modes), ChainMemo())
 
 
 async def test_exact_ids_where_they_are_known(encoder: Encoder) -> None:

@@ -3,6 +3,8 @@
 import dataclasses
 import re
 import tomllib
+from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,9 @@ import pytest
 
 from prefold.proxy.errors import SettingsError
 from prefold.proxy.settings import Backend, Key, Model, Settings, load
+from prefold.proxy.settings_checks import SECRETS, warnings_of
 
+DIGEST = sha256(b"key").hexdigest()
 EXAMPLE = Path(__file__).parents[3] / "prefold.example.toml"
 
 
@@ -76,6 +80,33 @@ def test_environment_values_may_be_plain_words(tmp_path: Path) -> None:
         (
             '[[backends]]\nurl = "http://a"\n[[backends]]\nurl = "http://a"',
             "backends[1].name: 'a' is used twice",
+        ),
+        (
+            '[[backends]]\nurl = "http://a"\nca_file = "x"',
+            "backends[0].ca_file: its url is not https",
+        ),
+        (
+            '[[backends]]\nurl = "http://a"\napi_key = "k\\r\\nX: y"',
+            "backends[0].api_key: only printable ASCII",
+        ),
+        ('[server]\ntls_key = "x"', "server.tls_certificate: tls_certificate and tls_key go"),
+        ('[server]\ntls_certificate = "x"', "server.tls_key: tls_certificate and tls_key go"),
+        ('[server]\nadmin_host = "0.0.0.0"', "server.admin_key: needed, since admin_host"),
+        ('[server]\nadmin_host = "admin.example"', "server.admin_key: needed"),
+        ('[server]\ncors_origins = ["a.example"]', "server.cors_origins: 'a.example' is not"),
+        ('[server]\ncors_origins = ["http://a/b"]', "server.cors_origins: 'http://a/b' is not"),
+        ('[server]\ncors_origins = ["null"]', "server.cors_origins: 'null' is not"),
+        (f'[[keys]]\ntenant = ""\nsha256 = "{DIGEST}"', "keys[0].tenant: printable characters"),
+        (f'[[keys]]\ntenant = "a\\n"\nsha256 = "{DIGEST}"', "keys[0].tenant: printable"),
+        ('[[keys]]\ntenant = "a"\nsha256 = "sk-1"', "keys[0].sha256: 64 hex digits"),
+        (
+            f'[[keys]]\ntenant = "a"\nsha256 = "{DIGEST}"\n'
+            f'[[keys]]\ntenant = "b"\nsha256 = "{DIGEST.upper()}"',
+            "keys[1].sha256: the same key as keys[0]",
+        ),
+        (
+            '[[backends]]\nurl = "http://a"\n[routing]\npinned_backend = "b"',
+            "routing.pinned_backend: no backend is named 'b'",
         ),
         ("[server", "Expected ']' at the end of a table declaration"),
     ],
@@ -158,3 +189,91 @@ def test_flags_do_not_hide_a_table_of_the_wrong_type(tmp_path: Path) -> None:
         load(path, env={}, overrides={"server": {"port": 1}})
     with pytest.raises(SettingsError, match="backends: expected"):
         load(path, env={}, backends=("http://a",))
+
+
+SECRET_PLACES = [
+    ("[server]\nadmin_key{}", lambda made: made.server.admin_key),
+    ("[routing]\nsecret{}", lambda made: made.routing.secret),
+    ('[[backends]]\nurl = "http://a"\napi_key{}', lambda made: made.backends[0].api_key),
+]
+
+
+@pytest.mark.parametrize(("place", "read"), SECRET_PLACES)
+def test_secrets_may_stand_in_files(
+    tmp_path: Path, place: str, read: Callable[[Settings], str]
+) -> None:
+    """One trailing line break is the editor's; anything else belongs to the secret."""
+    file = tmp_path / "secret"
+    for text in ("s3cret", "s3cret\n", "s3cret\r\n"):
+        file.write_bytes(text.encode())
+        assert read(settings(tmp_path, place.format(f'_file = "{file}"'))) == "s3cret"
+
+
+@pytest.mark.parametrize(("place", "read"), SECRET_PLACES)
+def test_a_secret_that_cannot_be_read_names_its_key(
+    tmp_path: Path, place: str, read: Callable[[Settings], str]
+) -> None:
+    """Missing, empty or given twice; no error quotes one."""
+    file, key = tmp_path / "secret", place.rpartition("\n")[2].format("_file")
+    missing = place.format(f'_file = "{tmp_path / "none"}"')
+    with pytest.raises(SettingsError, match=rf"{key}: cannot read .*No such file"):
+        settings(tmp_path, missing)
+    for content, said in ((b"", "is empty"), (b"\n", "is empty"), (b"\xff", "is not UTF-8")):
+        file.write_bytes(content)
+        with pytest.raises(SettingsError, match=rf"{key}: .*{said}"):
+            settings(tmp_path, place.format(f'_file = "{file}"'))
+    file.write_text("SENTINEL")
+    both = place.format(' = "SENTINEL"') + "\n" + key.rpartition(".")[2] + f' = "{file}"'
+    with pytest.raises(SettingsError, match="give one of them") as error:
+        settings(tmp_path, both)
+    assert "SENTINEL" not in str(error.value)
+
+
+def test_the_key_of_a_backend_may_stand_in_the_environment(tmp_path: Path) -> None:
+    """`env:NAME`, since no variable of ours can name one backend of many."""
+    text = '[[backends]]\nurl = "http://a"\napi_key = "env:ENGINE_KEY"'
+    assert settings(tmp_path, text, ENGINE_KEY="k").backends[0].api_key == "k"
+    for env in ({}, {"ENGINE_KEY": ""}):
+        with pytest.raises(SettingsError, match=r"backends\[0\].api_key: .*ENGINE_KEY is not set"):
+            settings(tmp_path, text, **env)
+
+
+def test_secrets_are_not_printed(tmp_path: Path) -> None:
+    """Settings may end up in a log, as a whole, some day."""
+    text = (
+        '[server]\nadmin_key = "SENTINEL"\n[routing]\nsecret = "SENTINEL"\n'
+        '[[backends]]\nurl = "http://a"\napi_key = "SENTINEL"'
+    )
+    made = settings(tmp_path, text)
+
+    assert "SENTINEL" not in repr(made)
+    assert text.count("SENTINEL") == len(SECRETS)
+
+
+@pytest.mark.parametrize(
+    ("host", "is_open"),
+    [
+        *((host, False) for host in ("127.0.0.1", "localhost", "::1", "127.9.9.9")),
+        *((host, True) for host in ("0.0.0.0", "::", "", "10.0.0.1", "here.example")),
+    ],
+)
+def test_an_open_port_is_warned_of(tmp_path: Path, host: str, is_open: bool) -> None:
+    """Without keys anybody may use the backends; with keys but no TLS they can be read on the
+    way. Both may be meant, so neither is refused."""
+    bare = settings(tmp_path, f'[server]\nhost = "{host}"')
+    keys = (Key(tenant="a", sha256=DIGEST),)
+    with_keys = dataclasses.replace(bare, keys=keys)
+    tls = dataclasses.replace(bare.server, tls_key="k", tls_certificate="c")
+
+    assert ["no [[keys]]" in said for said in warnings_of(bare)] == [True] * is_open
+    assert ["without TLS" in said for said in warnings_of(with_keys)] == [True] * is_open
+    assert warnings_of(dataclasses.replace(with_keys, server=tls)) == []
+
+
+def test_an_open_admin_port_with_a_key_is_fine(tmp_path: Path) -> None:
+    """In a file too."""
+    file = tmp_path / "secret"
+    file.write_text("k\n")
+    made = settings(tmp_path, f'[server]\nadmin_host = "0.0.0.0"\nadmin_key_file = "{file}"')
+
+    assert made.server.admin_key == "k"
