@@ -50,7 +50,7 @@ fuzz: $(STAMP) ## 100,000 generated requests and streams
 	$(BIN)/python -m tests.fuzz $(ARGS)
 
 compatibility: $(STAMP) ## docs/compatibility.md, from a run of the wire cases
-	$(BIN)/python -m tests.wire.compatibility docs/compatibility.md
+	$(BIN)/python -m tests.wire.compatibility $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -14,6 +14,7 @@
         TooLarge              413   invalid_request_error, request_too_large
         RateLimited           429   rate_limit_error, rate_limit_exceeded, with Retry-After
         UnsupportedCoding     415   invalid_request_error, unsupported_content_encoding
+        ExpectationFailed     417   invalid_request_error, expectation_failed
         HeaderTooLong         431   invalid_request_error, header_too_long
         NotSupported          501   invalid_request_error, not_supported
         ResponseNotFound      404   invalid_request_error, previous_response_not_found
@@ -145,6 +146,12 @@ class UnsupportedCoding(ApiError):
     status = 415
     kind = "invalid_request_error"
     code = "unsupported_content_encoding"
+
+
+class ExpectationFailed(ApiError):
+    status = 417
+    kind = "invalid_request_error"
+    code = "expectation_failed"
 
 
 class HeaderTooLong(ApiError):

@@ -61,6 +61,8 @@ class DataPort:
 
     def tell(self, request: Request, error: ApiError) -> None:
         answer = request.answer
+        if not request.request_id:  # it could not be read, so it did not come by the gate
+            self._gate.begin(request)
         if answer.begun:
             answer.abort()
         elif answer.open:

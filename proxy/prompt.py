@@ -24,6 +24,8 @@ from prefold.proxy.tokens.encoder import Encoder
 BYTES_PER_UNIT = 4  # about one token of English text
 MAX_APPROXIMATE_BYTES = 1 << 20
 MAX_MEDIA_CHARS = 128
+MEDIA_TOKENS = 256
+"""What an image or a sound weighs: models make some hundreds of tokens of one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,8 @@ async def _first_of_list(
 
 def approximate_units(body: Body) -> NDArray[np.uint32]:
     """The prompt's JSON, tools first as templates put them, four bytes to a unit. Images and other
-    media stand there as digests, so that all of each counts, and none of them fills the key."""
+    media stand there as digests: all of each counts, none fills the key, and what two of them have
+    in common is next to nothing."""
     raw = b"".join([_json(media_as_digests(part)) for part in body.key_parts()])
     # The last byte closes a list or a text that a longer prompt would go on with.
     units = min(len(raw) - 1, MAX_APPROXIMATE_BYTES) // BYTES_PER_UNIT
@@ -123,7 +126,8 @@ def _digested_message(message: dict[str, Any]) -> dict[str, Any]:
 def _digested(part: Any) -> Any:
     """Inside a part of a message: all long texts but those of its member `text`."""
     if isinstance(part, str) and len(part) > MAX_MEDIA_CHARS:
-        return blake2b(part.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+        digest = blake2b(part.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+        return digest * (MEDIA_TOKENS * BYTES_PER_UNIT // len(digest))
     if isinstance(part, dict):
         return {key: one if key == "text" else _digested(one) for key, one in part.items()}
     return [_digested(one) for one in part] if isinstance(part, list) else part

@@ -93,9 +93,7 @@ class Answer:
         """False: the client has yet to take what was written, so more should wait for `drained`."""
         head, self._head = self._head or b"", None
         if not self.open:
-            return (
-                True  # uvloop's transport throws once it is closed; connection_lost ends the rest
-            )
+            return True  # uvloop's transport throws once it is closed
         if self._head_only:
             data = b""
         if self._chunked and data:

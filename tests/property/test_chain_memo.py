@@ -23,7 +23,7 @@ def naive(tokens: list[int], seed: int, block: int) -> list[int]:
 def test_a_chain_is_the_same_with_and_without_memory(
     prompts: list[list[int]], block: int, max_tokens: int, data: st.DataObject
 ) -> None:
-    """Whatever came before, in whatever namespace and block size, and however little it may hold."""
+    """Whatever came before, of whatever namespace and block size, however little it may hold."""
     memo = ChainMemo(max_tokens)
     made = []
     for prompt in prompts:
