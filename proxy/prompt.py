@@ -24,8 +24,8 @@ from prefold.proxy.tokens.encoder import Encoder
 BYTES_PER_UNIT = 4  # about one token of English text
 MAX_APPROXIMATE_BYTES = 1 << 20
 MAX_MEDIA_CHARS = 128
-MEDIA_TOKENS = 256
-"""What an image or a sound weighs: models make some hundreds of tokens of one."""
+MEDIA_TOKENS = 1024
+"""What an image or a sound weighs: models make some hundreds of tokens of one, or thousands."""
 
 
 @dataclass(frozen=True, slots=True)
