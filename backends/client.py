@@ -90,8 +90,9 @@ class Client:
         """
         origin, target = self._place(url, ssl)
         head = _head(method, target, origin, headers, body)
-        connection = self._take_idle(origin)
-        if connection is not None and isinstance(body, bytes):
+        # An upload goes once, so it does not go over a connection that may be closing.
+        connection = self._take_idle(origin) if isinstance(body, bytes) else None
+        if connection is not None:
             began = self._loop.time()
             upstream = self._exchange(connection, method)
             try:
@@ -100,9 +101,7 @@ class Client:
                 late = self._loop.time() - began > REPLAY_WITHIN_S
                 if late or not upstream.silent or not connection.lost:
                     raise
-            connection = None
-        if connection is None:
-            connection = await self._connect(origin)
+        connection = await self._connect(origin)
         return await self._sent(self._exchange(connection, method), connection, head, body)
 
     def _exchange(self, connection: Connection, method: str) -> Upstream:
