@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, NoReturn, TypeVar
 
 import msgspec
-import numpy as np
 
 from prefold.proxy.errors import BadRequest
+from prefold.proxy.json_shape import depth_exceeds, may_repeat_model, pieces_of
 from prefold.proxy.messages import MessagesBody
 from prefold.proxy.responses import ResponsesBody
 from prefold.proxy.splice import members, replace_member
@@ -122,17 +121,6 @@ class Request(Generic[B]):
     raw: bytes
 
 
-VECTOR_FROM = 4096
-
-# The key, with any of its letters written as an escape.
-_MODEL_KEY = re.compile(
-    rb'"(?:m|\\u006[dD])(?:o|\\u006[fF])(?:d|\\u0064)(?:e|\\u0065)(?:l|\\u006[cC])"\s*:'
-)
-# Strings are skipped whole, so that only structural brackets are seen.
-# The closing quote is optional: an unterminated one must not be scanned again from each quote.
-_TOKENS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[{]|[\]}]', re.DOTALL)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
     """What a request may ask for; beyond it, engines have been stalled or brought down."""
@@ -144,7 +132,8 @@ class Bounds:
 
 def parse(kind: type[B], raw: bytes, bounds: Bounds) -> Request[B]:
     """Raises BadRequest: not JSON, too deep, too many, a member missing or of the wrong type."""
-    if depth_exceeds(raw, bounds.max_depth):
+    pieces = pieces_of(raw)
+    if depth_exceeds(raw, pieces, bounds.max_depth):
         raise BadRequest(f"The request body is nested deeper than {bounds.max_depth} levels.")
     try:
         body = msgspec.json.decode(raw, type=kind)
@@ -152,7 +141,7 @@ def parse(kind: type[B], raw: bytes, bounds: Bounds) -> Request[B]:
         raise _wrong_member(error) from None
     except (msgspec.DecodeError, UnicodeDecodeError):
         body = _parse_slowly(kind, raw)
-    reject_repeated_model(raw)
+    _reject_repeated_model(raw, pieces)
     _reject_too_many(body, bounds)
     return Request(body, raw)
 
@@ -183,12 +172,9 @@ def _reject_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-def reject_repeated_model(raw: bytes) -> None:
+def _reject_repeated_model(raw: bytes, pieces: Sequence[bytes]) -> None:
     """Raises BadRequest if `model` stands there twice: the engine might read the other one."""
-    # An escape of an ASCII letter is in no honest client's key, and in few texts.
-    if occurrences(raw, b'"model"') > 1 or (
-        occurrences(raw, b"\\u006") and len(_MODEL_KEY.findall(raw)) > 1
-    ):
+    if may_repeat_model(pieces):
         with _malformed_as_bad_request():
             keys = [member.key for member in members(raw.decode("utf-8"))]
         if keys.count("model") > 1:
@@ -203,7 +189,7 @@ def named_model(raw: bytes) -> str | None:
     except (ValueError, RecursionError):
         return None
     name = members_found.get("model") if isinstance(members_found, dict) else None
-    reject_repeated_model(raw)
+    _reject_repeated_model(raw, pieces_of(raw))
     return name if isinstance(name, str) else None
 
 
@@ -229,44 +215,3 @@ def _wrong_member(error: msgspec.ValidationError) -> BadRequest:
     if param is None and "missing required field" in reason:
         param = reason.split("`")[1]
     return BadRequest(f"{reason}." if param is None else f"{param}: {reason}.", param=param)
-
-
-def occurrences(raw: bytes, needle: bytes) -> int:
-    """How often `needle` is there. In long bodies only the places of its first byte are looked at:
-    a tenth of the time of `bytes.count`, as long as that byte is not a frequent one."""
-    if len(raw) < VECTOR_FROM:
-        return raw.count(needle)
-    data = np.frombuffer(raw, dtype=np.uint8)
-    places = np.flatnonzero(data[: len(raw) - len(needle) + 1] == needle[0])
-    for offset in range(1, len(needle)):
-        places = places[data[places + offset] == needle[offset]]
-    return len(places)
-
-
-def _has_more_than(count: int, raw: bytes) -> bool:
-    """Opening brackets, of both kinds."""
-    for bracket in (b"{", b"["):
-        at = raw.find(bracket)
-        while at >= 0:
-            count -= 1
-            if count < 0:
-                return True
-            at = raw.find(bracket, at + 1)
-    return False
-
-
-def depth_exceeds(raw: bytes, limit: int) -> bool:
-    """Nesting deeper than `limit`? Exact for well-formed JSON; looking for so many brackets comes
-    first: most bodies hold fewer, and memchr finds them at a tenth of the cost of counting."""
-    if not _has_more_than(limit, raw):
-        return False
-    depth = 0
-    for match in _TOKENS.finditer(raw):
-        first = raw[match.start()]
-        if first in b"[{":
-            depth += 1
-            if depth > limit:
-                return True
-        elif first in b"]}":
-            depth -= 1
-    return False

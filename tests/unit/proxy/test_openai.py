@@ -4,16 +4,12 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from prefold.proxy.errors import BadRequest
 from prefold.proxy.openai import (
     Bounds,
     ChatBody,
     CompletionBody,
-    depth_exceeds,
-    occurrences,
     parse,
 )
 
@@ -93,35 +89,6 @@ def test_deep_nesting_is_refused_before_it_is_parsed(raw: bytes) -> None:
         parse(ChatBody, raw, Bounds())
 
 
-def test_an_unterminated_string_is_scanned_once() -> None:
-    """From each of its quotes it would take minutes."""
-    raw = b'{"a":[' + b"{}," * 70 + b'"' + b'\\"' * 1_000_000
-
-    assert not depth_exceeds(raw, 64)
-
-
-@given(
-    st.recursive(
-        st.one_of(st.integers(), st.text(alphabet='[]{}"\\a')),
-        lambda inner: st.one_of(
-            st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=3), inner, max_size=3)
-        ),
-        max_leaves=40,
-    ),
-    st.integers(0, 8),
-)
-def test_depth_is_counted_exactly(value: object, limit: int) -> None:
-    """Brackets inside strings, escaped quotes included, are not nesting."""
-
-    def depth(value: object) -> int:
-        inner = value.values() if isinstance(value, dict) else value
-        if isinstance(inner, str | int) or not hasattr(inner, "__iter__"):
-            return 0
-        return 1 + max(map(depth, inner), default=0)
-
-    assert depth_exceeds(json.dumps(value).encode(), limit) == (depth(value) > limit)
-
-
 @pytest.mark.parametrize("prompt", ["text", [1, 2, 3], ["a", "b"], [[1, 2], [3]]])
 def test_all_forms_of_a_completion_prompt_are_read(prompt: object) -> None:
     """Text, token ids, and lists of either."""
@@ -179,15 +146,6 @@ def test_what_changes_how_a_prompt_is_made_is_seen(
     defaults = dict.fromkeys(member)
     assert not parse(kind, json.dumps(plain | defaults).encode(), Bounds()).body.alters_prompt
     assert parse(kind, json.dumps(plain | member).encode(), Bounds()).body.alters_prompt
-
-
-@given(st.text('"model\\u06 x', max_size=200), st.sampled_from([b'"model"', b"\\u006"]))
-def test_long_bodies_are_searched_as_short_ones_are(text: str, needle: bytes) -> None:
-    """By another way, with the same result."""
-    raw = text.encode() + needle
-    padding = b" " * 5000
-
-    assert occurrences(padding + raw, needle) == occurrences(raw, needle) == raw.count(needle)
 
 
 @pytest.mark.parametrize("padding", [0, 10_000])
