@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, NoReturn, TypeVar
@@ -11,10 +11,11 @@ from typing import Any, ClassVar, Generic, NoReturn, TypeVar
 import msgspec
 
 from prefold.proxy.errors import BadRequest
-from prefold.proxy.json_shape import depth_exceeds, may_repeat_model, pieces_of
+from prefold.proxy.json_shape import may_exceed, may_repeat_model, text_exceeds, value_exceeds
 from prefold.proxy.messages import MessagesBody
 from prefold.proxy.responses import ResponsesBody
-from prefold.proxy.splice import members, replace_member
+from prefold.proxy.splice import members as members_of
+from prefold.proxy.splice import replace_member
 
 
 class StreamOptions(msgspec.Struct):
@@ -130,20 +131,48 @@ class Bounds:
     max_n: int = 128
 
 
+_MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
 def parse(kind: type[B], raw: bytes, bounds: Bounds) -> Request[B]:
     """Raises BadRequest: not JSON, too deep, too many, a member missing or of the wrong type."""
-    pieces = pieces_of(raw)
-    if depth_exceeds(raw, pieces, bounds.max_depth):
-        raise BadRequest(f"The request body is nested deeper than {bounds.max_depth} levels.")
+    members = None
     try:
+        members = _MEMBERS.decode(raw)
         body = msgspec.json.decode(raw, type=kind)
+    except RecursionError:
+        raise _too_deep(bounds) from None
     except msgspec.ValidationError as error:
         raise _wrong_member(error) from None
     except (msgspec.DecodeError, UnicodeDecodeError):
+        if text_exceeds(raw, bounds.max_depth):
+            raise _too_deep(bounds) from None
         body = _parse_slowly(kind, raw)
-    _reject_repeated_model(raw, pieces)
+    if members is not None and _nested_too_deep(raw, members, body, bounds.max_depth):
+        raise _too_deep(bounds)
+    _reject_repeated_model(raw, members)
     _reject_too_many(body, bounds)
     return Request(body, raw)
+
+
+def _too_deep(bounds: Bounds) -> BadRequest:
+    return BadRequest(f"The request body is nested deeper than {bounds.max_depth} levels.")
+
+
+def _nested_too_deep(
+    raw: bytes, members: Mapping[str, msgspec.Raw], body: Body, limit: int
+) -> bool:
+    """What was parsed is walked; of members that are not read, the bytes are."""
+    if not may_exceed(raw, limit):
+        return False
+    for name, value in members.items():
+        known = getattr(body, name) if name in body.__struct_fields__ else None
+        if isinstance(known, dict | list):
+            if value_exceeds(known, limit - 1):
+                return True
+        elif not isinstance(known, str) and text_exceeds(bytes(value), limit - 1):
+            return True
+    return False
 
 
 def _reject_too_many(body: Body, bounds: Bounds) -> None:
@@ -172,11 +201,11 @@ def _reject_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-def _reject_repeated_model(raw: bytes, pieces: Sequence[bytes]) -> None:
+def _reject_repeated_model(raw: bytes, members: Mapping[str, msgspec.Raw] | None) -> None:
     """Raises BadRequest if `model` stands there twice: the engine might read the other one."""
-    if may_repeat_model(pieces):
+    if may_repeat_model(raw, members):
         with _malformed_as_bad_request():
-            keys = [member.key for member in members(raw.decode("utf-8"))]
+            keys = [member.key for member in members_of(raw.decode("utf-8"))]
         if keys.count("model") > 1:
             raise BadRequest("'model' is given more than once.", param="model")
 
@@ -189,7 +218,7 @@ def named_model(raw: bytes) -> str | None:
     except (ValueError, RecursionError):
         return None
     name = members_found.get("model") if isinstance(members_found, dict) else None
-    _reject_repeated_model(raw, pieces_of(raw))
+    _reject_repeated_model(raw, None)
     return name if isinstance(name, str) else None
 
 

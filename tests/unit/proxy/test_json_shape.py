@@ -2,22 +2,24 @@
 
 import json
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prefold.proxy.json_shape import depth_exceeds, may_repeat_model, pieces_of
-
-
-def too_deep(raw: bytes, limit: int) -> bool:
-    return depth_exceeds(raw, pieces_of(raw), limit)
+from prefold.proxy.json_shape import (
+    may_exceed,
+    may_repeat_model,
+    text_exceeds,
+    value_exceeds,
+)
 
 
 def test_an_unterminated_string_is_scanned_once() -> None:
     """From each of its quotes it would take minutes."""
     raw = b'{"a":[' + b"{}," * 70 + b'"' + b'\\"' * 1_000_000
 
-    assert not too_deep(raw, 64)
+    assert not text_exceeds(raw, 64)
 
 
 @given(
@@ -39,7 +41,11 @@ def test_depth_is_counted_exactly(value: object, limit: int) -> None:
             return 0
         return 1 + max(map(depth, inner), default=0)
 
-    assert too_deep(json.dumps(value).encode(), limit) == (depth(value) > limit)
+    raw, deeper = json.dumps(value).encode(), depth(value) > limit
+    assert text_exceeds(raw, limit) == deeper
+    assert may_exceed(raw, limit) >= deeper
+    if isinstance(value, dict | list):
+        assert value_exceeds(value, limit) == deeper
 
 
 @pytest.mark.parametrize(
@@ -56,4 +62,24 @@ def test_depth_is_counted_exactly(value: object, limit: int) -> None:
 )
 def test_two_strings_that_read_model_are_found(raw: bytes, repeated: bool) -> None:
     """However they are written; texts that speak of models are none."""
-    assert may_repeat_model(pieces_of(raw)) is repeated
+    assert may_repeat_model(raw, None) is repeated
+
+
+@given(
+    st.dictionaries(st.sampled_from(["model", "\u00e9", "n", "messages"]), st.text(max_size=3)),
+    st.booleans(),
+    st.sampled_from([(",", ":"), (", ", ": ")]),
+)
+def test_members_that_make_up_the_body_spare_a_look(
+    members: dict[str, str], twice: bool, separators: tuple[str, str]
+) -> None:
+    """Never where a key was dropped for another one."""
+    raw = json.dumps(members, separators=separators, ensure_ascii=False)
+    if twice:
+        raw = raw[:1] + '"model":"x"' + ("," if members else "") + raw[1:]
+    twice = twice and "model" in members
+    seen = msgspec.json.decode(raw.encode(), type=dict[str, msgspec.Raw])
+
+    assert may_repeat_model(raw.encode(), seen) or not twice
+    if not twice and separators == (",", ":"):
+        assert not may_repeat_model(raw.encode(), seen)
