@@ -128,7 +128,8 @@ class Answer:
         if self._head is not None:
             self.write(b"")
         self.ended = True
-        self._transport.close()
+        if not self._head_only:  # to a HEAD the head is all, and the connection may go on
+            self._transport.close()
 
     def reset(self) -> None:
         """Close at once: what is not read cannot be flushed."""
