@@ -33,6 +33,8 @@ class RequestRecord:
 
     endpoint: str
     received: float
+    request_id: str = ""
+    """As the client was told it."""
     model: str = ""  # a name the configuration or a backend knows; "" until it is resolved
     backend: str = ""
     mode: str = ""

@@ -23,7 +23,7 @@ def recorded(
     clock: Callable[[], float],
 ) -> Iterator[RequestRecord]:
     """The record to fill; it is handed to `observe` exactly once, on every way out."""
-    record = RequestRecord(endpoint=endpoint, received=clock())
+    record = RequestRecord(endpoint=endpoint, received=clock(), request_id=request.request_id)
     try:
         yield record
     except ApiError as error:

@@ -410,3 +410,15 @@ async def test_cached_tokens_of_several_sequences_are_not_counted(
         total = server.proxy.report.as_dict()["total"]
         assert total["prefill_tokens_saved"] == saved
         assert total["requests_without_reported_cache"] == (saved is None)
+
+
+async def test_a_log_line_bears_the_id_that_the_client_was_told(
+    http: aiohttp.ClientSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    """So that a complaint finds its line."""
+    caplog.set_level("INFO", logger="prefold.requests")
+    for headers in ({}, {"X-Request-Id": "mine-1"}):
+        async with http.post("/v1/chat/completions", json=CHAT, headers=headers) as answer:
+            told = answer.headers["X-Request-Id"]
+        assert caplog.messages[-1].startswith(f"{told} /v1/chat/completions 200 ok ")
+    assert told == "mine-1"
