@@ -170,7 +170,8 @@ def log_line(record: RequestRecord) -> str:
         return "-" if tokens is None else str(tokens)
 
     return (
-        f"{record.request_id} {record.endpoint} {record.status} {record.outcome} model={record.model or '-'}"
+        f"{record.request_id} {record.endpoint} {record.status} {record.outcome}"
+        f" model={record.model or '-'}"
         f" backend={record.backend or '-'} reason={record.reason or '-'}"
         f" mode={record.mode or '-'} attempts={record.attempts}"
         f" prompt_tokens={count(record.prompt_tokens)} cached={count(record.reported_tokens)}"
