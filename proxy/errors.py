@@ -23,7 +23,7 @@
         UpstreamFailed        502   server_error
         UpstreamTimedOut      504   server_error
 
-An engine's own 4xx or 5xx is no exception here: its answer passes through unchanged.
+An engine's own 4xx or 5xx is no exception here: its answer passes, put into this form if need be.
 """
 
 from __future__ import annotations

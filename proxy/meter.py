@@ -6,6 +6,7 @@ Pure: events and times in, facts out. The forms of the events are those of the p
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from enum import StrEnum
 from typing import Any, TypeVar
 
@@ -24,7 +25,7 @@ class Ending(StrEnum):
     ERROR = "error"  # the upstream said so itself
 
 
-class Meter:
+class Meter(ABC):
     """Mutable; one for each stream. Times are whatever clock the caller passes in."""
 
     def __init__(self) -> None:
@@ -63,13 +64,13 @@ class Meter:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return True  # not for us to judge: it is relayed as it is
 
+    @abstractmethod
     def complete(self) -> bool:
         """Whether the protocol's own last event was seen."""
-        raise NotImplementedError
 
+    @abstractmethod
     def note(self, data: bytes, now: float) -> bool:
         """One event's data; whether it goes to the client. Raises msgspec.DecodeError."""
-        raise NotImplementedError
 
 
 def decoded(raw: msgspec.Raw, kind: type[T]) -> T | None:

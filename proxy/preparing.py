@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from urllib.parse import unquote
 
@@ -20,7 +20,7 @@ from prefold.proxy.http.request import Request
 from prefold.proxy.openai import Body
 from prefold.proxy.pins import Pins
 from prefold.proxy.prompt import Prompt
-from prefold.proxy.protocol import CHUNKS, OPAQUE, protocol_of
+from prefold.proxy.protocol import CHUNKS, OPAQUE, Protocol, protocol_of
 from prefold.proxy.responses import ResponsesBody
 from prefold.proxy.uploads import Upload, is_upload
 
@@ -104,32 +104,14 @@ class Preparing:
             if record.model != name:
                 raw = openai.with_member(raw, "model", json.dumps(record.model))
         record.parsed = self._clock()
-        return Call(
-            protocol=protocol_of(path),
-            method=request.method,
-            target=_target(request, path),
-            headers=request.headers,
-            request_id=request.request_id,
-            body=raw,
-            model=record.model or None,
-            tenant=self._tenant(request),
-        )
+        return self._call(request, raw, protocol=protocol_of(path), model=record.model)
 
     async def by_id(self, request: Request, record: RequestRecord) -> Call:
         """What a response's id is asked for: it is where the response was made."""
-        tenant = self._tenant(request)
         raw = await request.body.read(self._options.max_body_bytes)
         record.parsed = self._clock()
-        return Call(
-            protocol=protocol_of(request.path),
-            method=request.method,
-            target=_target(request, request.path),
-            headers=request.headers,
-            request_id=request.request_id,
-            body=raw,
-            pinned=self._holder(request.params["response"], tenant),
-            tenant=tenant,
-        )
+        holder = self._holder(request.params["response"], self._tenant(request))
+        return self._call(request, raw, protocol=protocol_of(request.path), pinned=holder)
 
     async def stateful(self, request: Request, record: RequestRecord) -> Call:
         """Files, batches and the like live on one backend, which the settings name."""
@@ -141,15 +123,7 @@ class Preparing:
             return await self._upload(request, record, pinned=self._options.pinned_backend)
         raw = await request.body.read(self._options.max_body_bytes)
         record.parsed = self._clock()
-        return Call(
-            protocol=OPAQUE,
-            method=request.method,
-            target=_target(request, request.path),
-            headers=request.headers,
-            request_id=request.request_id,
-            body=raw,
-            pinned=self._options.pinned_backend,
-        )
+        return self._call(request, raw, pinned=self._options.pinned_backend)
 
     async def _upload(self, request: Request, record: RequestRecord, *, pinned: str | None) -> Call:
         upload = Upload(request.body, self._options.max_upload_bytes)
@@ -159,14 +133,26 @@ class Preparing:
             if record.model != name:
                 upload.rename(record.model)
         record.parsed = self._clock()
+        return self._call(request, upload.chunks(), model=record.model, pinned=pinned)
+
+    def _call(
+        self,
+        request: Request,
+        body: bytes | AsyncIterator[bytes],
+        *,
+        protocol: Protocol = OPAQUE,
+        model: str = "",
+        pinned: str | None = None,
+    ) -> Call:
+        """Of a request whose prompt is not looked into."""
         return Call(
-            protocol=OPAQUE,
+            protocol=protocol,
             method=request.method,
             target=_target(request, request.path),
             headers=request.headers,
             request_id=request.request_id,
-            body=upload.chunks(),
-            model=record.model or None,
+            body=body,
+            model=model or None,
             pinned=pinned,
             tenant=self._tenant(request),
         )

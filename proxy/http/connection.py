@@ -81,6 +81,9 @@ class Connection(asyncio.Protocol):
         self._body: Body | None = None
         """Being received: that of the last request whose head is here."""
         self._closing = False
+        """No further request is waited for."""
+        self._deaf = False
+        """What comes is dropped: it cannot be read, or nobody reads it."""
         self._paused = False
         self._timer: asyncio.TimerHandle | None = None
         self._last_read = self._loop.time()
@@ -113,7 +116,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._last_read = self._loop.time()
-        if self._closing:
+        if self._deaf:
             return
         if self._body is None or self._body.complete:
             self._head_bytes += len(data)
@@ -259,32 +262,36 @@ class Connection(asyncio.Protocol):
             self._transport.close()  # the body's end is missing: it must not look whole
         elif not request.body.complete:
             self._linger()
-        elif answer.close_after or self._closing:
+        elif answer.close_after:
             self._transport.close()
         elif self._waiting:
             self._begin(self._waiting.popleft())
+        elif self._closing:
+            self._transport.close()
         else:
             self._resume_reading()
 
     def _linger(self) -> None:
         """The client is still sending what was refused; its bytes are read, and dropped."""
-        self._closing = True
+        self._closing = self._deaf = True
         self._resume_reading()
         self._loop.call_later(LINGER_S, self._transport.close)
 
     def _last(self) -> None:
-        """No further request is read."""
-        self._closing = True
-        if self._request is not None:
-            self._request.answer.close_after = True
-        if self._request is None and not self._waiting:
+        """No further request can be read; those that were are answered."""
+        self._closing = self._deaf = True
+        last = self._waiting[-1] if self._waiting else self._request
+        if last is None:
             self._transport.close()
+        else:
+            last.answer.close_after = True
 
     def _refuse(self, error: ApiError) -> None:
         """Of a request that could not be read: it is told so, and the connection ends."""
-        self._closing = True
         if self._request is not None:
-            return  # the one before it is being answered; this one never began
+            self._last()  # those before it are answered; this one never began
+            return
+        self._closing = self._deaf = True
         answer = Answer(
             self._transport, self._clock.date_line, http_1_0=False, head_only=False, close=True
         )

@@ -128,6 +128,37 @@ async def test_a_stream_that_ends_within_the_drain_is_whole() -> None:
     assert b'"stop"' in seen
 
 
+async def test_a_body_that_is_still_coming_when_the_drain_begins_is_read_to_its_end() -> None:
+    """What was begun before is served, however slowly it comes."""
+    settings = replace(BASE, server=replace(BASE.server, drain_s=30.0))
+    script: Script = [head(), chunk(delta("Hi", finish="stop")), b"0\r\n\r\n"]
+    raw = json.dumps(STREAM).encode()
+    async with scripted(script) as upstream:
+        async with proxy_before([upstream.url], settings=settings) as server:
+            host, port = server.url.removeprefix("http://").split(":")
+            reader, writer = await asyncio.open_connection(host, int(port))
+            start = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(raw)}"
+            writer.write(start.encode() + b"\r\n\r\n" + raw[:10])
+            answer = RawAnswer(reader, writer)
+            asyncio.get_running_loop().call_later(0.1, writer.write, raw[10:])
+            await asyncio.sleep(0.02)
+        seen = await answer.rest()
+
+    assert answer.whole
+    assert b'"Hi"' in seen
+
+
+async def test_requests_that_were_sent_ahead_are_answered_before_garbage_ends_it() -> None:
+    """Three sound ones, then what is no HTTP: three answers, and the end."""
+    async with scripted([b""]) as upstream, proxy_before([upstream.url]) as server:
+        host, port = server.url.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n" * 3 + b"garbage\r\n\r\n")
+        seen = await RawAnswer(reader, writer).rest()
+
+    assert seen.count(b"HTTP/1.1 200 ") == 3
+
+
 async def test_while_it_is_not_ready_any_more_it_still_serves() -> None:
     """Balancers need time to notice; what they send meanwhile is not lost."""
     script = [head(), chunk(delta("Hi", finish="stop")), b"0\r\n\r\n"]
