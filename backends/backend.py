@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from enum import StrEnum
 from ssl import SSLContext
+from typing import Protocol
 
 from prefold.backends.engine import Engine, EngineFacts
 from prefold.backends.health import Health, HealthRules, Outcome
@@ -42,6 +44,45 @@ class PrefillRate:
         return self._tokens / self._seconds if self._seconds else None
 
 
+class Load:
+    """What a backend has of ours, and who waits for it. Here of one process; where several serve,
+    a subclass answers for all of them, and its `add` and `wait` are this one's share."""
+
+    def __init__(self) -> None:
+        self._in_flight = 0
+        self._queued_tokens = 0
+
+    @property
+    def in_flight(self) -> int:
+        return self._in_flight
+
+    @property
+    def queued_tokens(self) -> int:
+        return self._queued_tokens
+
+    def add(self, requests: int, queued_tokens: int) -> None:
+        """Either may be negative."""
+        self._in_flight += requests
+        self._queued_tokens += queued_tokens
+
+    def wait(self, since: float | None) -> None:
+        """When the request of ours came that has waited for it longest; None: nobody waits."""
+
+    def waits_elsewhere(self, after: float) -> float:
+        """The same of other processes, of requests that came after then; infinity: none."""
+        return math.inf
+
+
+class Witness(Protocol):
+    """Is told what a process has learned of a backend's health, so that others learn it too."""
+
+    def ended(self, backend: str, outcome: Outcome, *, trial: bool) -> None:
+        """How an exchange ended."""
+
+    def down(self, backend: str) -> None:
+        """It says that it is not ready, or nothing listens there."""
+
+
 class Backend:
     """Mutable state of one upstream; changed by the monitor (facts) and by leases (load)."""
 
@@ -66,28 +107,53 @@ class Backend:
         self.pass_client_key = pass_client_key
         self.max_in_flight = max_in_flight
         self.health = Health(rules)
-        self.facts: EngineFacts | None = None
+        self.facts = None
         self.mode = Mode.APPROXIMATE
         self.mode_reason = "not probed yet"
         self.settled = False
         """The mode is a verdict, not the lack of one: a comparison that failed is tried again."""
         self.rate = PrefillRate()
-        self.in_flight = 0
-        self.queued_tokens = 0
+        self.load = Load()
+        self.witness: Witness | None = None
         self.on_change: Callable[[], None] = _nobody
         """Called when it may have become able to take a request that it could not take before."""
 
     @property
-    def has_room(self) -> bool:
-        return self.in_flight < self.max_in_flight
+    def in_flight(self) -> int:
+        """Requests leased now."""
+        return self.load.in_flight
 
-    def serves(self, model: str) -> bool:
-        return self.facts is not None and any(model == served.id for served in self.facts.models)
+    @property
+    def queued_tokens(self) -> int:
+        """Uncached tokens of the prompts among them whose first token is not out."""
+        return self.load.queued_tokens
+
+    @queued_tokens.setter
+    def queued_tokens(self, tokens: int) -> None:
+        self.load.add(0, tokens - self.load.queued_tokens)
+
+    @property
+    def has_room(self) -> bool:
+        return self.load.in_flight < self.max_in_flight
+
+    def serves(self, model: str | None) -> bool:
+        """None: any model at all."""
+        return model in self._models if model is not None else self._facts is not None
+
+    @property
+    def facts(self) -> EngineFacts | None:
+        """As of the last probe that found it ready; None before that."""
+        return self._facts
+
+    @facts.setter
+    def facts(self, facts: EngineFacts | None) -> None:
+        self._facts = facts
+        self._models = frozenset(served.id for served in facts.models) if facts else frozenset()
 
     @property
     def waiting(self) -> int:
         """Requests the engine holds back, as of the last probe; 0 where it does not say."""
-        return (self.facts.waiting or 0) if self.facts is not None else 0
+        return (self._facts.waiting or 0) if self._facts is not None else 0
 
     def __repr__(self) -> str:
         return (
@@ -107,21 +173,27 @@ class Lease:
         self.backend = backend
         self._queued = uncached_tokens
         self._open = True
-        backend.in_flight += 1
-        backend.queued_tokens += uncached_tokens
+        backend.load.add(1, uncached_tokens)
         self._trial = backend.health.started(now)
 
     def prefilled(self) -> None:
         """The first token is out: this prompt is no longer work ahead of others."""
-        self.backend.queued_tokens -= self._queued
-        self._queued = 0
+        if self._queued:
+            self.backend.load.add(0, -self._queued)
+            self._queued = 0
 
     def release(self, outcome: Outcome, now: float) -> None:
         """Later calls do nothing, so that a `finally` may call it after the ordinary path did."""
         if not self._open:
             return
         self._open = False
-        self.prefilled()
-        self.backend.in_flight -= 1
-        self.backend.health.ended(outcome, now, trial=self._trial)
-        self.backend.on_change()
+        backend = self.backend
+        backend.load.add(-1, -self._queued)
+        self._queued = 0
+        if backend.witness is not None:
+            if outcome is Outcome.FAILURE and backend.health.gone:
+                backend.witness.down(backend.name)
+            else:
+                backend.witness.ended(backend.name, outcome, trial=self._trial)
+        backend.health.ended(outcome, now, trial=self._trial)
+        backend.on_change()

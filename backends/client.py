@@ -51,7 +51,6 @@ class Client:
         self._origins: dict[tuple[str, ssl.SSLContext | None], Origin] = {}
         """By where URLs begin: those of the fleet."""
         self._idle: dict[Origin, deque[Connection]] = {}
-        self._timers: dict[Connection, asyncio.TimerHandle] = {}
         self._open: set[Connection] = set()
         self._default_ssl: ssl.SSLContext | None = None
 
@@ -65,8 +64,6 @@ class Client:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        for timer in self._timers.values():
-            timer.cancel()
         for connection in list(self._open):
             connection.transport.abort()
         await asyncio.sleep(0)  # for the transports to close
@@ -171,7 +168,9 @@ class Client:
     async def _connect(self, origin: Origin) -> Connection:
         def made() -> Connection:
             return Connection(
-                on_idle=lambda connection: self._keep(origin, connection), on_lost=self._lost
+                on_idle=lambda connection: self._keep(origin, connection),
+                on_unused=lambda connection: self._let_go(origin, connection),
+                on_lost=self._lost,
             )
 
         with mapped_errors():
@@ -194,19 +193,15 @@ class Client:
         idle = self._idle.get(origin)
         while idle:
             connection = idle.pop()
-            self._timers.pop(connection).cancel()
             if not connection.transport.is_closing():
                 return connection
         return None
 
     def _keep(self, origin: Origin, connection: Connection) -> None:
         self._idle.setdefault(origin, deque()).append(connection)
-        self._timers[connection] = self._loop.call_later(
-            KEEPALIVE_S, self._let_go, origin, connection
-        )
+        connection.expect_by(self._loop.time() + KEEPALIVE_S)
 
     def _let_go(self, origin: Origin, connection: Connection) -> None:
-        del self._timers[connection]
         idle = self._idle[origin]
         idle.remove(connection)
         if not idle:

@@ -61,8 +61,7 @@ class EngineFacts:
     waiting: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PromptReport:
+class PromptReport(msgspec.Struct, frozen=True, kw_only=True):
     """Prefill as the engine itself reported it, in tokens and seconds; None where it did not."""
 
     prompt_tokens: int | None = None

@@ -22,6 +22,9 @@ MAX_HEAD_BYTES = 256 * 1024
 MAX_FIELD_BYTES = 64 * 1024
 HIGH_WATER = 256 * 1024
 """Bytes of a body that may wait for whoever reads it."""
+TICK_S = 4.0
+"""A connection's timer rings at least so often. No wait is shorter, unless one is configured so."""
+NO_HEADERS = CIMultiDictProxy[str](CIMultiDict())
 MAX_INFLATED = 16 * 1024 * 1024
 """Bytes that one read may become where the body is compressed: nothing could pause in between."""
 
@@ -45,21 +48,27 @@ class Sink(Protocol):
 
 
 class Connection(asyncio.Protocol):
-    """`on_idle` is told when the exchange is over and another may follow, `on_lost` at the end."""
+    """`on_idle` is told when the exchange is over and another may follow, `on_unused` when none
+    followed by the time that was set, `on_lost` at the end."""
 
     def __init__(
         self,
         *,
         on_idle: Callable[[Connection], None],
+        on_unused: Callable[[Connection], None],
         on_lost: Callable[[Connection], None],
     ) -> None:
         self._on_idle = on_idle
+        self._on_unused = on_unused
         self._on_lost = on_lost
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self._parser = httptools.HttpResponseParser(self)
         self._exchange: Upstream | None = None
         self._writable: asyncio.Future[None] | None = None
         self._pieces: list[bytes] = []
+        self._due = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._rings_at = 0.0
         self.used = False
         """It has carried an exchange before."""
         self.lost = False
@@ -69,6 +78,8 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self.lost = True
+        if self._timer is not None:
+            self._timer.cancel()
         if self._writable is not None and not self._writable.done():
             self._writable.set_result(None)
         exchange, self._exchange = self._exchange, None
@@ -77,7 +88,7 @@ class Connection(asyncio.Protocol):
         self._on_lost(self)
 
     def pause_writing(self) -> None:
-        self._writable = self._loop.create_future()
+        self._writable = self.loop.create_future()
 
     def resume_writing(self) -> None:
         writable, self._writable = self._writable, None
@@ -88,6 +99,30 @@ class Connection(asyncio.Protocol):
         """Until the server has taken most of what was written, or is gone."""
         if self._writable is not None:
             await self._writable
+
+    def expect_by(self, due: float) -> None:
+        """Something is to have happened by then, in the loop's time. There is one timer for each
+        connection, which is set again when it rings too early: one for each wait would cost as much
+        as reading an answer's head."""
+        self._due = due
+        if self._timer is None or self._rings_at > due:
+            self._set_timer(self.loop.time())
+
+    def _set_timer(self, now: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._rings_at = min(self._due, now + TICK_S)
+        self._timer = self.loop.call_at(self._rings_at, self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        now = self.loop.time()
+        if now < self._due:
+            self._set_timer(now)
+        elif self._exchange is not None:
+            self._exchange.overdue(now)
+        elif not self.transport.is_closing():
+            self._on_unused(self)
 
     def begin(self, exchange: Upstream) -> None:
         """The connection is idle, and the exchange's request is written next."""
@@ -178,7 +213,7 @@ class Upstream:
         self._connection = connection
         self._limits = limits
         self._head_only = head_only
-        self._loop = asyncio.get_running_loop()
+        self._loop = connection.loop
         self._head: asyncio.Future[None] = self._loop.create_future()
         self._sink: Sink | None = None
         self._waiting: deque[bytes] = deque()
@@ -192,7 +227,6 @@ class Upstream:
         self._discarding = False
         self._patience = limits.first_byte_s
         self._last = self._loop.time()
-        self._timer = self._loop.call_later(self._patience, self._ring)
         self.in_head = True
         self.silent = True
         """Nothing at all has come back."""
@@ -201,9 +235,10 @@ class Upstream:
         self.ended = False
         self.reusable = False
         self.status = 0
-        self.headers: CIMultiDictProxy[str] = CIMultiDictProxy(CIMultiDict())
+        self.headers = NO_HEADERS
         """Those of the body that is given: decoded, it has neither coding nor length."""
         connection.begin(self)
+        connection.expect_by(self._last + self._patience)
 
     # from the connection
 
@@ -238,8 +273,7 @@ class Upstream:
             return
         if self._patience != self._limits.idle_s:
             self._patience = self._limits.idle_s
-            self._timer.cancel()
-            self._timer = self._loop.call_later(self._patience, self._ring)
+            self._connection.expect_by(self._last + self._patience)
         if self._decoder is None:
             self._give(data)
             return
@@ -277,7 +311,6 @@ class Upstream:
         if self._error is not None or self._finished:
             return
         self._error = error
-        self._timer.cancel()
         if not self._head.done():
             self._head.set_exception(error)
         if self._sink is not None:
@@ -286,7 +319,6 @@ class Upstream:
 
     def _finish(self) -> None:
         self._finished = True
-        self._timer.cancel()
         if self._sink is not None:
             self._sink.end()
         self._wake()
@@ -305,14 +337,12 @@ class Upstream:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    def _ring(self) -> None:
-        """One timer, set again where something came meanwhile, or nobody wanted it to."""
-        now = self._loop.time()
+    def overdue(self, now: float) -> None:
+        """Unless something came meanwhile, or nobody wanted it to."""
         if self._paused:
             self._last = now
-        left = self._last + self._patience - now
-        if left > 0:
-            self._timer = self._loop.call_later(left, self._ring)
+        if now < self._last + self._patience:
+            self._connection.expect_by(self._last + self._patience)
             return
         self._connection.abandon(self)
         self.broke(UpstreamTimeout("no bytes from the backend in time"))
@@ -373,7 +403,6 @@ class Upstream:
     def close(self, *, after_end_s: float = 0.0) -> None:
         """Aborts what has not come. `after_end_s`: the answer is whole, as its own last event says;
         for so long the connection may yet end it in form, and be used again."""
-        self._timer.cancel()
         if not self._head.done():
             self._head.cancel()
         elif not self._head.cancelled():

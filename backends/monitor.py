@@ -38,12 +38,15 @@ class Monitor:
         timeout_s: float,
         on_ready: Callable[[Backend, EngineFacts, bool], Awaitable[bool]],
         clock: Callable[[], float] = time.perf_counter,
+        quiet: bool = False,
     ) -> None:
+        """`quiet`: other processes probe the same backends, and say what they find."""
         self._client = client
         self._interval_s = interval_s
         self._timeout_s = timeout_s
         self._on_ready = on_ready
         self._clock = clock
+        self._log_level = logging.DEBUG if quiet else logging.INFO
 
     async def watch(self, backend: Backend) -> None:
         """Never returns; cancel it to stop."""
@@ -65,7 +68,7 @@ class Monitor:
     async def probe(self, backend: Backend) -> bool:
         """One round; True if the backend is ready."""
         endpoint = self.endpoint(backend)
-        was_reachable = backend.health.reachable
+        was_reachable, was_gone = backend.health.reachable, backend.health.gone
         facts = None
         try:
             if backend.engine is None:
@@ -82,6 +85,8 @@ class Monitor:
         if facts is None:
             if was_reachable and not backend.health.reachable:
                 log.warning("backend %s is not ready any more", backend.name)
+            if backend.health.gone and not was_gone and backend.witness is not None:
+                backend.witness.down(backend.name)
             return False
         before = backend.facts
         restarted = backend.health.gone or before is None or before.capacity != facts.capacity
@@ -89,7 +94,7 @@ class Monitor:
         if restarted or changed or not backend.settled:
             backend.settled = await self._on_ready(backend, facts, restarted)
         if not was_reachable:
-            log.info("backend %s is ready (mode %s)", backend.name, backend.mode)
+            log.log(self._log_level, "backend %s is ready (mode %s)", backend.name, backend.mode)
         backend.facts = facts
         backend.health.probed(self._clock())
         backend.on_change()

@@ -66,7 +66,7 @@ class BackendPool:
         """Backends with a free place that list `model` (any model for None), less the `excluded`
         names: the usable ones, and in panic the ejected ones where no usable one has room."""
         usable, spare = self._able(model, now, excluded)
-        return _with_room(usable) or _with_room(spare)
+        return _with_room(usable) or (_with_room(spare) if spare else spare)
 
     def serving(self, model: str | None, now: float, excluded: Collection[str] = ()) -> bool:
         """Whether there would be a candidate if all had a free place."""
@@ -82,16 +82,16 @@ class BackendPool:
         many share is hardly their own fault. Envoy spreads the load over all; here the few that
         still work come first, since their load is bounded by their places.
         """
-        listing = [
-            backend
-            for backend in self
-            if backend.health.reachable
-            and (backend.facts is not None if model is None else backend.serves(model))
-        ]
-        usable = [backend for backend in listing if backend.health.usable(now)]
-        panic = len(usable) * 2 < len(listing)
-        spare = [backend for backend in listing if backend not in usable] if panic else []
-        return _without(usable, excluded), _without(spare, excluded)
+        usable: list[Backend] = []
+        ejected: list[Backend] = []
+        for backend in self._backends.values():
+            health = backend.health
+            if health.reachable and backend.serves(model):
+                (usable if health.usable(now) else ejected).append(backend)
+        spare = ejected if len(ejected) > len(usable) else []
+        if excluded:
+            return _without(usable, excluded), _without(spare, excluded)
+        return usable, spare
 
     def prefill_rate(self, backend: Backend) -> float:
         """Tokens per second as learned; before that the mean of what others have shown, so that a
@@ -99,7 +99,8 @@ class BackendPool:
         own = backend.rate.tokens_per_s
         if own is not None:
             return own
-        known = [rate for other in self if (rate := other.rate.tokens_per_s) is not None]
+        rates = [other.rate.tokens_per_s for other in self]
+        known = [rate for rate in rates if rate is not None]
         return sum(known) / len(known) if known else self._initial_rate
 
     def routing_rate(self, backend: Backend, now: float) -> float:

@@ -1,4 +1,4 @@
-"""Every Prometheus name in one place, fed by finished request records and by gauges read at scrape.
+"""Every Prometheus name in one place, drawn from the books and from gauges when scraped.
 
 Label values come from the configuration, from backends or from enums, never from a user's text.
 """
@@ -9,16 +9,14 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from prefold.measurement.record import RequestOutcome, RequestRecord
-from prefold.measurement.series import Counters, Histograms, Labels
+from prefold.measurement.books import STAGES, Books, Kind, Tally
+from prefold.measurement.distribution import Histogram
 
-SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
-ITL_SECONDS = (0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.25, 0.5, 1, 2.5)
-STAGE_SECONDS = (5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 0.025, 0.1)
+Labels = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,79 +38,12 @@ class Metrics:
 
     def __init__(
         self,
+        books: Books,
         backends: Callable[[], Iterable[BackendGauges]],
         waiting: Callable[[], int] = lambda: 0,
     ) -> None:
-        model = ("model", "backend")
-        self.requests = Counters(
-            "prefold_requests", "Requests by outcome", ("endpoint", "backend", "outcome")
-        )
-        self.decisions = Counters(
-            "prefold_routing_decisions",
-            "Routing decisions by reason and mode",
-            ("backend", "reason", "mode"),
-        )
-        self.retries = Counters(
-            "prefold_retries",
-            "Attempts that were followed by another one, by the backend that failed",
-            ("backend",),
-        )
-        self.prompt_tokens = Counters(
-            "prefold_prompt_tokens",
-            "Prompt tokens of requests whose engine reported its cached tokens",
-            model,
-        )
-        self.saved_tokens = Counters(
-            "prefold_saved_prefill_tokens",
-            "Prompt tokens not computed, as reported by the engine",
-            model,
-        )
-        self.unreported = Counters(
-            "prefold_unreported_requests",
-            "Requests whose engine did not report cached tokens: their savings are unknown",
-            model,
-        )
-        self.expected_tokens = Counters(
-            "prefold_expected_cached_tokens",
-            "Cached tokens the index expected on the chosen backend",
-            model,
-        )
-        self.available_tokens = Counters(
-            "prefold_available_cached_tokens",
-            "Cached tokens the index expected on the best backend",
-            model,
-        )
-        self.prediction_error = Counters(
-            "prefold_prediction_error_tokens",
-            "Sum of |expected - reported| cached tokens",
-            model,
-        )
-        self.ttft = Histograms(
-            "prefold_ttft_seconds",
-            "Received to first content, reasoning or tool-call delta (prefill)",
-            model,
-            SECONDS,
-        )
-        self.itl = Histograms(
-            "prefold_itl_seconds",
-            "Gaps between consecutive token events (decode)",
-            model,
-            ITL_SECONDS,
-        )
-        self.e2e = Histograms(
-            "prefold_e2e_seconds",
-            "Received to last token event, or to the end of a body that is not streamed",
-            model,
-            SECONDS,
-        )
-        self.overhead = Histograms(
-            "prefold_overhead_seconds",
-            "Time in the proxy before the upstream call",
-            ("stage",),
-            STAGE_SECONDS,
-        )
         self._registry = CollectorRegistry()
-        self._registry.register(_SeriesCollector(self))
+        self._registry.register(_BooksCollector(books))
         Gauge(
             "prefold_waiting_requests",
             "Requests that wait for a backend to have room",
@@ -120,69 +51,135 @@ class Metrics:
         ).set_function(waiting)
         self._registry.register(_BackendCollector(backends))
 
-    def observe(self, record: RequestRecord) -> None:
-        self.requests.inc((record.endpoint, record.backend, record.outcome))
-        for stage, seconds in record.stages_s():
-            self.overhead.observe((stage,), seconds)
-        if record.reason:
-            self.decisions.inc((record.backend, record.reason, record.mode))
-        for backend in record.failed_backends:
-            self.retries.inc((backend,))
-        if record.outcome is RequestOutcome.OK and record.model:
-            labels = (record.model, record.backend)
-            self._observe_tokens(labels, record)
-            self._observe_times(labels, record)
-
-    def _observe_tokens(self, labels: Labels, record: RequestRecord) -> None:
-        self.expected_tokens.inc(labels, record.expected_tokens or 0)
-        self.available_tokens.inc(labels, record.available_tokens or 0)
-        if record.prompt_tokens is None or record.reported_tokens is None:
-            self.unreported.inc(labels)
-            return
-        self.prompt_tokens.inc(labels, record.prompt_tokens)
-        self.saved_tokens.inc(labels, record.reported_tokens)
-        if record.expected_tokens is not None:
-            error = abs(record.expected_tokens - record.reported_tokens)
-            self.prediction_error.inc(labels, error)
-
-    def _observe_times(self, labels: Labels, record: RequestRecord) -> None:
-        if record.ttft_s is not None:
-            self.ttft.observe(labels, record.ttft_s)
-        if record.e2e_s is not None:
-            self.e2e.observe(labels, record.e2e_s)
-        gaps = record.itl_s
-        if gaps:
-            self.itl.observe(labels, *gaps)
-
-    def series(self) -> tuple[Counters | Histograms, ...]:
-        """In the order of the documentation."""
-        return (
-            self.requests,
-            self.decisions,
-            self.retries,
-            self.prompt_tokens,
-            self.saved_tokens,
-            self.unreported,
-            self.expected_tokens,
-            self.available_tokens,
-            self.prediction_error,
-            self.ttft,
-            self.itl,
-            self.e2e,
-            self.overhead,
-        )
-
     def exposition(self) -> bytes:
         return generate_latest(self._registry)
 
 
-class _SeriesCollector(Collector):
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
+class _BooksCollector(Collector):
+    def __init__(self, books: Books) -> None:
+        self._books = books
 
     def collect(self) -> Iterator[Metric]:
-        for one in self._metrics.series():
-            yield one.collect()
+        """In the order of the documentation. What was never counted is not shown as zero."""
+        grouped = self._books.grouped
+        yield _counter(
+            "prefold_requests",
+            "Requests by outcome",
+            ("endpoint", "backend", "outcome"),
+            grouped(lambda kind: (kind.endpoint, kind.backend, kind.outcome)),
+            lambda tally: tally.requests,
+        )
+        yield _counter(
+            "prefold_routing_decisions",
+            "Routing decisions by reason and mode",
+            ("backend", "reason", "mode"),
+            grouped(lambda kind: (kind.backend, kind.reason, kind.mode) if kind.reason else None),
+            lambda tally: tally.requests,
+        )
+        retries = CounterMetricFamily(
+            "prefold_retries",
+            "Attempts that were followed by another one, by the backend that failed",
+            labels=("backend",),
+        )
+        for backend, count in self._books.retries.items():
+            retries.add_metric((backend,), count)
+        yield retries
+        answered = grouped(_answered)
+        for name, about, value in TOKENS:
+            yield _counter(name, about, ("model", "backend"), answered, value)
+        for name, about, histogram in TIMES:
+            family = HistogramMetricFamily(name, about, labels=("model", "backend"))
+            for labels, tally in answered.items():
+                _add(family, labels, histogram(tally))
+            yield family
+        overhead = HistogramMetricFamily(
+            "prefold_overhead_seconds",
+            "Time in the proxy before the upstream call",
+            labels=["stage"],
+        )
+        for tally in grouped(lambda kind: ()).values():
+            for stage, seconds in zip(STAGES, tally.stages, strict=True):
+                _add(overhead, (stage,), seconds)
+        yield overhead
+
+
+def _answered(kind: Kind) -> Labels | None:
+    return (kind.model, kind.backend) if kind.outcome == "ok" and kind.model else None
+
+
+def _counter(
+    name: str,
+    about: str,
+    labels: Labels,
+    groups: dict[Labels, Tally],
+    value: Callable[[Tally], int | None],
+) -> Metric:
+    family = CounterMetricFamily(name, about, labels=labels)
+    for group, tally in groups.items():
+        counted = value(tally)
+        if counted is not None:
+            family.add_metric(group, counted)
+    return family
+
+
+def _add(family: HistogramMetricFamily, labels: Labels, seconds: Histogram) -> None:
+    if seconds.count:
+        family.add_metric(labels, list(seconds.cumulative()), seconds.sum)
+
+
+def _if_reported(value: Callable[[Tally], int]) -> Callable[[Tally], int | None]:
+    return lambda tally: value(tally) if tally.reported_requests else None
+
+
+TOKENS: tuple[tuple[str, str, Callable[[Tally], int | None]], ...] = (
+    (
+        "prefold_prompt_tokens",
+        "Prompt tokens of requests whose engine reported its cached tokens",
+        _if_reported(lambda tally: tally.prompt_tokens),
+    ),
+    (
+        "prefold_saved_prefill_tokens",
+        "Prompt tokens not computed, as reported by the engine",
+        _if_reported(lambda tally: tally.saved_tokens),
+    ),
+    (
+        "prefold_unreported_requests",
+        "Requests whose engine did not report cached tokens: their savings are unknown",
+        lambda tally: tally.unreported_requests or None,
+    ),
+    (
+        "prefold_expected_cached_tokens",
+        "Cached tokens the index expected on the chosen backend",
+        lambda tally: tally.expected_tokens,
+    ),
+    (
+        "prefold_available_cached_tokens",
+        "Cached tokens the index expected on the best backend",
+        lambda tally: tally.available_tokens,
+    ),
+    (
+        "prefold_prediction_error_tokens",
+        "Sum of |expected - reported| cached tokens",
+        _if_reported(lambda tally: tally.prediction_error_tokens),
+    ),
+)
+TIMES: tuple[tuple[str, str, Callable[[Tally], Histogram]], ...] = (
+    (
+        "prefold_ttft_seconds",
+        "Received to first content, reasoning or tool-call delta (prefill)",
+        lambda tally: tally.ttft.histogram,
+    ),
+    (
+        "prefold_itl_seconds",
+        "Gaps between consecutive token events (decode)",
+        lambda tally: tally.itl.histogram,
+    ),
+    (
+        "prefold_e2e_seconds",
+        "Received to last token event, or to the end of a body that is not streamed",
+        lambda tally: tally.e2e.histogram,
+    ),
+)
 
 
 class _BackendCollector(Collector):

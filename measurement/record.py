@@ -6,9 +6,10 @@ No prompt text, no token ids. Unknown is None, never zero.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
+
+import msgspec
 
 
 class RequestOutcome(StrEnum):
@@ -20,8 +21,7 @@ class RequestOutcome(StrEnum):
     CUT_OFF = "cut_off"  # by us: the process ended
 
 
-@dataclass(slots=True, kw_only=True)
-class RequestRecord:
+class RequestRecord(msgspec.Struct, kw_only=True):
     """Filled along the pipeline by its one owner, read-only after that.
 
     Moments are seconds of one monotonic clock (time.perf_counter); `matched` and `chosen` are the
@@ -42,7 +42,7 @@ class RequestRecord:
     outcome: RequestOutcome = RequestOutcome.REJECTED
     status: int = 0
     attempts: int = 0
-    failed_backends: list[str] = field(default_factory=list)
+    failed_backends: list[str] = msgspec.field(default_factory=list)
     """Those of the attempts before the last one."""
     streamed: bool = False
 
@@ -59,7 +59,7 @@ class RequestRecord:
     chosen: float | None = None
     sent: float | None = None
     headers: float | None = None
-    tokens: list[float] = field(default_factory=list)
+    tokens: list[float] = msgspec.field(default_factory=list)
     end: float | None = None
 
     @property

@@ -5,26 +5,32 @@ DDSketch (Masson, Rim, Lee: "DDSketch", VLDB 2019): buckets that grow geometrica
 
 from __future__ import annotations
 
-import math
+from collections import Counter
+from math import ceil, log
+
+RELATIVE_ERROR = 0.01
+GAMMA = (1 + RELATIVE_ERROR) / (1 - RELATIVE_ERROR)
+LOG_GAMMA = log(GAMMA)
+FLOOR = 1e-7  # a tenth of a microsecond: below every clock's resolution here
 
 
 class Sketch:
-    """Of positive values; `quantile` is within `relative_error` of the exact one."""
+    """Of positive values; `quantile` is within RELATIVE_ERROR of the exact one."""
 
-    def __init__(self, relative_error: float = 0.01) -> None:
-        self._gamma = (1 + relative_error) / (1 - relative_error)
-        self._log_gamma = math.log(self._gamma)
+    __slots__ = ("_buckets", "count")
+
+    def __init__(self) -> None:
         self._buckets: dict[int, int] = {}
         self.count = 0
 
-    FLOOR = 1e-7  # a tenth of a microsecond: below every clock's resolution here
+    def add(self, value: float) -> None:
+        bucket = ceil(log(value if value > FLOOR else FLOOR) / LOG_GAMMA)
+        self._buckets[bucket] = self._buckets.get(bucket, 0) + 1
+        self.count += 1
 
-    def add(self, *values: float) -> None:
-        buckets, log_gamma, floor = self._buckets, self._log_gamma, self.FLOOR
-        for value in values:
-            bucket = math.ceil(math.log(max(value, floor)) / log_gamma)
-            buckets[bucket] = buckets.get(bucket, 0) + 1
-        self.count += len(values)
+    def merge(self, other: Sketch) -> None:
+        self._buckets = dict(Counter(self._buckets) + Counter(other._buckets))
+        self.count += other.count
 
     def quantile(self, q: float) -> float | None:
         """The value at rank q (0..1), None while the series is empty."""
@@ -35,5 +41,5 @@ class Sketch:
         for bucket in sorted(self._buckets):
             seen += self._buckets[bucket]
             if seen > rank:
-                return 2 * self._gamma**bucket / (self._gamma + 1)
+                return 2 * GAMMA**bucket / (GAMMA + 1)
         raise AssertionError("ranks end within the last bucket")

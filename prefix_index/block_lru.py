@@ -10,7 +10,7 @@ from array import array
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from prefold.prefix_index.index import Placement
+from prefold.prefix_index.index import Placement, PrefixMatch
 from prefold.prefix_index.prefix import Prefix
 
 
@@ -67,22 +67,19 @@ class BlockLru:
         self._size = 0
         self._era = object()
 
-    def match(self, prefix: Prefix) -> int:
+    def match(self, prefix: Prefix) -> PrefixMatch:
         """Whole blocks, and at most length - 1 tokens: the last one is always recomputed."""
-        _, known, _ = self._find(self._keys(prefix))
-        return self._reusable(prefix, known)
-
-    def evicts(self, prefix: Prefix) -> int:
         keys = self._keys(prefix)
-        if self._size + len(keys) <= self._capacity:
-            return 0
-        _, known, _ = self._find(keys)
-        return max(self._size + len(keys) - known - self._capacity, 0) * self._block
+        known = self._find(keys)[1]
+        # All of the prompt takes room, also what is not known of it yet.
+        blocks = min(max(len(keys), prefix.length // self._block), self._capacity)
+        evicted = self._size + blocks - known - self._capacity
+        return PrefixMatch(self._reusable(prefix, known), max(evicted, 0) * self._block)
 
     def begin(self, prefix: Prefix, now: float) -> Placement:
         """Inserted at once. Of a prompt larger than the cache, the head is."""
         placement = Placement(prefix, 0, self._era)
-        known = self._touch(self._keys(prefix), placement)
+        _, known = self._touch(self._keys(prefix), placement)
         placement.cached_tokens = self._reusable(prefix, known)
         return placement
 
@@ -96,8 +93,7 @@ class BlockLru:
         placement.open = False
         keys = self._keys(placement.prefix)
         if computed:
-            self._touch(keys, None)
-            self._confirm(keys)
+            self._confirm(self._touch(keys, None)[0])
         else:
             self._drop(keys)
 
@@ -125,8 +121,9 @@ class BlockLru:
                 break
         return path, known, inside
 
-    def _touch(self, keys: Sequence[int], owner: Placement | None) -> int:
-        """Make these blocks the most recent, adding those that are not known. How many were."""
+    def _touch(self, keys: Sequence[int], owner: Placement | None) -> tuple[list[_Run], int]:
+        """Make these blocks the most recent, adding those that are not known: the runs that hold
+        them now, and how many blocks were known."""
         path, known, inside = self._find(keys)
         if path and inside < len(path[-1].keys):
             path[-1] = self._split(path[-1], inside)
@@ -139,8 +136,9 @@ class BlockLru:
             path.append(leaf)
         for run in reversed(path):
             self._order.move_to_end(run)
-        self._evict(self._size - self._capacity)
-        return known
+        if self._size > self._capacity:
+            self._evict(self._size - self._capacity)
+        return path, known
 
     def _split(self, run: _Run, at: int) -> _Run:
         """A new run takes the first `at` blocks; the rest keeps its place in the order."""
@@ -170,10 +168,10 @@ class BlockLru:
         self._size -= count
         return count
 
-    def _confirm(self, keys: Sequence[int]) -> None:
+    def _confirm(self, path: list[_Run]) -> None:
         """They were computed, and touched just now: those with one way on become one run again."""
         above = self._root
-        for run in self._find(keys)[0]:
+        for run in path:
             run.owner = None
             if above is not self._root and len(above.children) == 1:
                 above.keys.extend(run.keys)

@@ -6,15 +6,14 @@ and loses its cache is the business of its CacheModel.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
+
+import msgspec
 
 from prefold.prefix_index.prefix import Prefix
 
 
-@dataclass(slots=True, eq=False)
-class Placement:
+class Placement(msgspec.Struct, eq=False):
     """One request in one cache, from `begin` to `finish`. Only `cached_tokens` is for callers."""
 
     prefix: Prefix
@@ -25,14 +24,22 @@ class Placement:
     open: bool = True
 
 
+class PrefixMatch(NamedTuple):
+    """What a backend's cache is worth to a prompt, in tokens."""
+
+    cached_tokens: int
+    evicted_tokens: int
+
+
+NOTHING = PrefixMatch(0, 0)
+
+
 class CacheModel(Protocol):
     """How one backend's prefix cache behaves. All counts are in tokens."""
 
-    def match(self, prefix: Prefix) -> int:
-        """How much of this prompt would be reused, were it sent now."""
-
-    def evicts(self, prefix: Prefix) -> int:
-        """How much of what is held now would be lost by sending it."""
+    def match(self, prefix: Prefix) -> PrefixMatch:
+        """How much of this prompt would be reused, were it sent now, and how much of what is held
+        would be lost by that."""
 
     def begin(self, prefix: Prefix, now: float) -> Placement:
         """It is being sent: believed from here on, so that a burst sees itself."""
@@ -53,16 +60,6 @@ class CacheModel(Protocol):
         """The most it can hold."""
 
 
-class PrefixMatch(NamedTuple):
-    """What a backend's cache is worth to a prompt, in tokens."""
-
-    cached_tokens: int
-    evicted_tokens: int
-
-
-NOTHING = PrefixMatch(0, 0)
-
-
 class PrefixIndex:
     """One cache model for each backend, by name. A backend without one never matches."""
 
@@ -76,8 +73,9 @@ class PrefixIndex:
         )
         return f"<PrefixIndex tokens held {{{held}}}>"
 
-    def set_cache(self, backend: str, cache: CacheModel) -> None:
-        """Replaces what was known of that backend."""
+    def set_cache(self, backend: str, cache: CacheModel, block_tokens: int = 1) -> None:
+        """Replaces what was known of that backend. `block_tokens`: the parts of a prompt that the
+        cache tells apart, for who shares what is placed in it."""
         self._caches[backend] = cache
 
     def remove(self, backend: str) -> None:
@@ -94,17 +92,10 @@ class PrefixIndex:
         cache = self._caches.get(backend)
         return 0 if cache is None else cache.size_tokens
 
-    def match(self, prefix: Prefix, backends: Iterable[str]) -> dict[str, PrefixMatch]:
-        """For each of these backends. Raises ValueError if a cache counts in other blocks than
-        the ready keys of a trace."""
-        caches = self._caches
-        matches = {}
-        for name in backends:
-            cache = caches.get(name)
-            matches[name] = (
-                NOTHING if cache is None else PrefixMatch(cache.match(prefix), cache.evicts(prefix))
-            )
-        return matches
+    def match(self, prefix: Prefix, backend: str) -> PrefixMatch:
+        """Raises ValueError if the cache counts in other blocks than the ready keys of a trace."""
+        cache = self._caches.get(backend)
+        return NOTHING if cache is None else cache.match(prefix)
 
     def begin(self, backend: str, prefix: Prefix, now: float) -> Placement | None:
         """None if the backend is unknown. The caller finishes what it began, whatever happens."""

@@ -40,7 +40,8 @@ class Prefix:
     """One prompt. Immutable, and it keeps the array it was built from: do not change that either.
 
     `units` are the token ids (`unit_tokens` 1), or the ready keys of a trace, each of which
-    stands for `unit_tokens` tokens *and all that precede them*. `length` is in tokens.
+    stands for `unit_tokens` tokens *and all that precede them*. `length` is in tokens; it may be
+    greater than what the units cover, which are then the prompt's beginning.
     """
 
     __slots__ = ("_chains", "_memo", "length", "seed", "unit_tokens", "units")
@@ -58,12 +59,18 @@ class Prefix:
 
     @classmethod
     def of_tokens(
-        cls, tokens: NDArray[np.uint32], seed: int, memo: ChainMemo | None = None
+        cls,
+        tokens: NDArray[np.uint32],
+        seed: int,
+        memo: ChainMemo | None = None,
+        *,
+        length: int | None = None,
     ) -> Prefix:
         """Token ids and the seed of their namespace; `memo` spares work on prompts that begin as
-        others did."""
+        others did. `length`: that of the whole prompt, where only its beginning is known."""
         units = np.ascontiguousarray(tokens, dtype=np.uint32)
-        return cls(units, unit_tokens=1, length=len(units), seed=seed, memo=memo)
+        length = len(units) if length is None else length
+        return cls(units, unit_tokens=1, length=length, seed=seed, memo=memo)
 
     @classmethod
     def of_blocks(cls, keys: Sequence[int], block_tokens: int, length: int) -> Prefix:

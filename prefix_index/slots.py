@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from prefold.prefix_index.index import Placement
+from prefold.prefix_index.index import NOTHING, Placement, PrefixMatch
 from prefold.prefix_index.prefix import Prefix
 
 FIRST_STEP = 1024
@@ -36,7 +36,7 @@ class _Slot:
             return False
         unit = tokens // prefix.unit_tokens
         theirs, ours = self.prefix.units, prefix.units
-        return unit < len(theirs) and bool(theirs[unit] == ours[unit])
+        return unit < min(len(theirs), len(ours)) and bool(theirs[unit] == ours[unit])
 
 
 class SlotCache:
@@ -81,23 +81,18 @@ class SlotCache:
         self._era = object()
         self._chosen: tuple[Prefix, _Slot, int] | None = None
 
-    def match(self, prefix: Prefix) -> int:
-        """At most length - 1 tokens: the last one is always recomputed."""
+    def match(self, prefix: Prefix) -> PrefixMatch:
+        """At most length - 1 tokens, since the last one is always recomputed; lost is what the slot
+        that it takes holds of something else."""
         if not self._fits(prefix):
-            return 0
-        return min(self._choose(prefix)[1], max(prefix.length - 1, 0))
-
-    def evicts(self, prefix: Prefix) -> int:
-        """What the slot that it takes holds of something else."""
-        if not self._fits(prefix):
-            return 0
+            return NOTHING
         slot, common = self._choose(prefix)
-        return slot.held - common
+        return PrefixMatch(min(common, max(prefix.length - 1, 0)), slot.held - common)
 
     def begin(self, prefix: Prefix, now: float) -> Placement:
         """Its slot is busy and holds this prompt from here on, or it waits for one. A prompt too
         long for a slot is refused by the engine and changes nothing."""
-        placement = Placement(prefix, self.match(prefix), self._era)
+        placement = Placement(prefix, self.match(prefix).cached_tokens, self._era)
         if self._fits(prefix):
             self._waiting.append(placement)
             self._serve()

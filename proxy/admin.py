@@ -5,14 +5,17 @@ for the pages of a browser: any of them could make an operator's browser ask.
 from __future__ import annotations
 
 import time
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Protocol
 
 import msgspec
 from aiohttp import web
 
 from prefold.backends.backend import Backend
+from prefold.backends.pool import BackendPool
+from prefold.measurement.books import Books
+from prefold.measurement.prometheus import Metrics
+from prefold.measurement.report import report
 from prefold.proxy import settings as given
-from prefold.proxy.app import Proxy
 from prefold.proxy.errors import (
     ApiError,
     BadRequest,
@@ -20,7 +23,29 @@ from prefold.proxy.errors import (
     UnknownPath,
 )
 from prefold.proxy.gate import AdminGate
+from prefold.proxy.lifecycle import Lifecycle
 from prefold.proxy.openapi import document
+from prefold.proxy.reload import Reloader
+from prefold.proxy.settings import Settings
+
+
+class Operated(Protocol):
+    """What is shown and changed here: a proxy, or the parent of its workers."""
+
+    @property
+    def settings(self) -> Settings: ...
+    @property
+    def pool(self) -> BackendPool: ...
+    @property
+    def reloader(self) -> Reloader: ...
+    @property
+    def metrics(self) -> Metrics: ...
+    @property
+    def books(self) -> Books: ...
+    @property
+    def lifecycle(self) -> Lifecycle: ...
+
+    def tokenizers(self) -> dict[str, dict[str, int]]: ...
 
 
 class NameTaken(ApiError):
@@ -42,7 +67,7 @@ class NewBackend(msgspec.Struct, forbid_unknown_fields=True):
     max_in_flight: Annotated[int, msgspec.Meta(ge=1)] = 512
 
 
-def admin_app(proxy: Proxy) -> web.Application:
+def admin_app(proxy: Operated) -> web.Application:
     handlers = AdminHandlers(proxy)
     app = web.Application(client_max_size=64 * 1024)
     AdminGate(key=proxy.settings.server.admin_key).install(app)
@@ -57,7 +82,7 @@ def admin_app(proxy: Proxy) -> web.Application:
 
 
 class AdminHandlers:
-    def __init__(self, proxy: Proxy) -> None:
+    def __init__(self, proxy: Operated) -> None:
         self._proxy = proxy
 
     async def metrics(self, request: web.Request) -> web.Response:
@@ -67,7 +92,7 @@ class AdminHandlers:
         )
 
     async def report(self, request: web.Request) -> web.Response:
-        return _json({**self._proxy.report.as_dict(), "tokenizers": self._tokenizers()})
+        return _json({**report(self._proxy.books), "tokenizers": self._proxy.tokenizers()})
 
     async def openapi(self, request: web.Request) -> web.Response:
         """Of both ports."""
@@ -115,14 +140,6 @@ class AdminHandlers:
                 "restart_needed_for": list(done.restart),
             }
         )
-
-    def _tokenizers(self) -> dict[str, dict[str, int]]:
-        catalog = self._proxy.catalog
-        return {
-            model: encoder.stats()
-            for model in self._proxy.pool.models()
-            if (encoder := catalog.encoder(model)) is not None
-        }
 
 
 def _described(backend: Backend, now: float) -> dict[str, object]:

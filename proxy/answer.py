@@ -58,6 +58,10 @@ def note_end(
     """How it ended, and what the engine told of the prompt: for the record and the learned rate. Of
     several sequences in one request, what was cached and what was computed stays unknown."""
     answered, report = exchange.report()
+    late = exchange.placed_late
+    if late is not None:
+        record.encoded_tokens, record.expected_tokens = late.prefix.length, late.cached_tokens
+        record.available_tokens = max(record.available_tokens or 0, late.cached_tokens)
     if failure is not None:
         record.outcome = RequestOutcome.UPSTREAM_FAILED
     else:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import secrets
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 
 from prefold.backends.admission import Admission
@@ -15,9 +16,9 @@ from prefold.backends.client import Client
 from prefold.backends.http1 import Limits
 from prefold.backends.monitor import Monitor, Watches
 from prefold.backends.pool import BackendPool
+from prefold.measurement.books import Books
 from prefold.measurement.prometheus import BackendGauges, Metrics
 from prefold.measurement.record import RequestRecord
-from prefold.measurement.report import Report
 from prefold.prefix_index.index import PrefixIndex
 from prefold.proxy.attempts import AttemptRules, Attempts
 from prefold.proxy.catalog import ModelCatalog, ModelSource
@@ -31,13 +32,13 @@ from prefold.proxy.pipeline import Pipeline, PipelineOptions
 from prefold.proxy.preparing import Preparing, PreparingOptions
 from prefold.proxy.rate_limit import RateLimiter
 from prefold.proxy.reload import Load, Reloader, backend_of
+from prefold.proxy.request_log import RequestLog
 from prefold.proxy.retries import RetryBudget, Suspects
 from prefold.proxy.routing import Policy, Weights
 from prefold.proxy.selection import Selector
 from prefold.proxy.settings import Settings
 
 log = logging.getLogger(__name__)
-request_log = logging.getLogger("prefold.requests")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,34 +56,69 @@ class Proxy:
     reloader: Reloader
     watches: Watches
     metrics: Metrics
-    report: Report
+    books: Books
+    waiting: Callable[[], int]
+    """Requests in the queue."""
+
+    def tokenizers(self) -> dict[str, dict[str, int]]:
+        """What each model's encoder has to say of itself."""
+        return {
+            model: encoder.stats()
+            for model in self.pool.models()
+            if (encoder := self.catalog.encoder(model)) is not None
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Own:
+    """What belongs to this process alone, unless several serve together: then it is shared."""
+
+    index: PrefixIndex = field(default_factory=PrefixIndex)
+    pins: Pins = field(default_factory=Pins)
+    limiter: RateLimiter = field(default_factory=RateLimiter)
+    books: Books = field(default_factory=Books)
+    suspects: Callable[[Callable[[bytes], bytes]], Suspects] = Suspects
+    look_s: float | None = None
+    """As in Admission."""
 
 
 @asynccontextmanager
-async def build(settings: Settings, load: Load | None = None) -> AsyncIterator[Proxy]:
+async def build(
+    settings: Settings, load: Load | None = None, own: Own | None = None
+) -> AsyncIterator[Proxy]:
     """All parts, unstarted: nothing is probed until `watches` are started. `load` reads the
     settings again, for a reload."""
     clock = time.perf_counter
+    own = own or Own()
     async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(Client(_limits(settings)))
+        client = await stack.enter_async_context(Client(limits(settings)))
         pool = BackendPool(
             [backend_of(backend, settings.health) for backend in settings.backends],
             settings.routing.initial_prefill_tokens_per_s,
         )
         admission = Admission(
-            pool, queue=settings.limits.queue, queue_s=settings.timeouts.queue_s, clock=clock
+            pool,
+            queue=settings.limits.queue,
+            queue_s=settings.timeouts.queue_s,
+            clock=clock,
+            look_s=own.look_s,
         )
-        index = PrefixIndex()
+        index = own.index
         catalog = _catalog(settings)
         stack.callback(catalog.close)
-        report = Report()
-        metrics = Metrics(lambda: _gauges(pool, index), lambda: admission.waiting)
+        books = own.books
+        request_log = _request_log(settings)
+        if request_log is not None:
+            stack.callback(request_log.flush)
+        metrics = Metrics(books, lambda: gauges(pool, index.size_tokens), lambda: admission.waiting)
 
         def observe(record: RequestRecord) -> None:
-            metrics.observe(record)
-            report.add(record)
-            if settings.server.log_requests and request_log.isEnabledFor(logging.INFO):
-                request_log.info("%s", log_line(record))
+            try:
+                books.add(record)
+                if request_log is not None:
+                    request_log.add(record)
+            except Exception as error:  # noqa: BLE001 - a fault in the books fails no request
+                log.error("a request could not be recorded: %s", type(error).__name__)
 
         fleet = Fleet(
             index=index,
@@ -99,7 +135,7 @@ async def build(settings: Settings, load: Load | None = None) -> AsyncIterator[P
             clock=clock,
         )
         watches = await stack.enter_async_context(Watches(monitor))
-        pins, isolate = Pins(), bool(settings.keys)
+        pins, isolate = own.pins, bool(settings.keys)
         secret = _secret(settings)
         selector = Selector(
             pool=pool,
@@ -115,7 +151,7 @@ async def build(settings: Settings, load: Load | None = None) -> AsyncIterator[P
             selector=selector,
             index=index,
             budget=RetryBudget(settings.retry.budget, clock()),
-            suspects=Suspects(lambda body: blake2b(body, key=secret[:64]).digest()),
+            suspects=own.suspects(lambda body: blake2b(body, key=secret[:64]).digest()),
             rules=AttemptRules(
                 after_first_byte_timeout=settings.retry.after_first_byte_timeout,
                 normalise_errors=settings.server.normalise_errors,
@@ -149,38 +185,24 @@ async def build(settings: Settings, load: Load | None = None) -> AsyncIterator[P
             catalog=catalog,
             monitor=monitor,
             pipeline=pipeline,
-            gate=_gate(settings, clock),
+            gate=_gate(settings, own.limiter, clock),
             lifecycle=Lifecycle(),
             reloader=Reloader(
                 settings=settings, load=load, pool=pool, index=index, watches=watches
             ),
             watches=watches,
             metrics=metrics,
-            report=report,
+            books=books,
+            waiting=lambda: admission.waiting,
         )
 
 
-def log_line(record: RequestRecord) -> str:
-    """One line a request; figures and configured names only."""
-
-    def ms(seconds: float | None) -> str:
-        return "-" if seconds is None else f"{seconds * 1000:.1f}"
-
-    def count(tokens: int | None) -> str:
-        return "-" if tokens is None else str(tokens)
-
-    return (
-        f"{record.request_id} {record.endpoint} {record.status} {record.outcome}"
-        f" model={record.model or '-'}"
-        f" backend={record.backend or '-'} reason={record.reason or '-'}"
-        f" mode={record.mode or '-'} attempts={record.attempts}"
-        f" prompt_tokens={count(record.prompt_tokens)} cached={count(record.reported_tokens)}"
-        f" expected={count(record.expected_tokens)} output_tokens={count(record.output_tokens)}"
-        f" ttft_ms={ms(record.ttft_s)} e2e_ms={ms(record.e2e_s)}"
-    )
+def _request_log(settings: Settings) -> RequestLog | None:
+    wanted = settings.server.log_requests and log.isEnabledFor(logging.INFO)
+    return RequestLog(lambda lines: sys.stderr.write(lines)) if wanted else None
 
 
-def _limits(settings: Settings) -> Limits:
+def limits(settings: Settings) -> Limits:
     timeouts = settings.timeouts
     return Limits(
         connect_s=timeouts.connect_s,
@@ -201,7 +223,7 @@ def _catalog(settings: Settings) -> ModelCatalog:
     )
 
 
-def _gate(settings: Settings, clock: Callable[[], float]) -> Gate:
+def _gate(settings: Settings, limiter: RateLimiter, clock: Callable[[], float]) -> Gate:
     return Gate(
         key_ring=KeyRing.of(
             [
@@ -209,7 +231,7 @@ def _gate(settings: Settings, clock: Callable[[], float]) -> Gate:
                 for key in settings.keys
             ]
         ),
-        limiter=RateLimiter(),
+        limiter=limiter,
         cors_origins=frozenset(settings.server.cors_origins),
         clock=clock,
     )
@@ -246,7 +268,7 @@ def _preparing(settings: Settings, secret: bytes, *, isolate: bool) -> Preparing
     )
 
 
-def _gauges(pool: BackendPool, index: PrefixIndex) -> Iterator[BackendGauges]:
+def gauges(pool: BackendPool, believed: Callable[[str], int]) -> Iterator[BackendGauges]:
     now = time.perf_counter()
     for backend in pool:
         yield BackendGauges(
@@ -256,5 +278,5 @@ def _gauges(pool: BackendPool, index: PrefixIndex) -> Iterator[BackendGauges]:
             in_flight=backend.in_flight,
             queued_tokens=backend.queued_tokens,
             prefill_tokens_per_s=pool.prefill_rate(backend),
-            believed_tokens=index.size_tokens(backend.name),
+            believed_tokens=believed(backend.name),
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from prefold.backends.admission import Admission
@@ -107,9 +107,10 @@ class Attempts:
 
     async def _candidates(self, call: Call, tried: Sequence[str]) -> list[Backend]:
         """Waits for room at the first attempt; a second one is made at once or not at all."""
-        excluded = set(tried)
+        excluded: Collection[str] = tried
         if call.pinned is not None:
-            excluded |= {backend.name for backend in self._pool if backend.name != call.pinned}
+            others = {backend.name for backend in self._pool if backend.name != call.pinned}
+            excluded = others.union(tried)
         if tried:
             return self._pool.candidates(call.model, self._clock(), excluded)
         try:
@@ -132,6 +133,7 @@ class Attempts:
             self._clock,
             index=self._index,
             prefix=selected.prefix,
+            whole=selected.whole,
             uncached_tokens=selected.uncached_tokens,
             normalise=self._rules.normalise_errors,
         )

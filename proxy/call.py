@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 
+import msgspec
 from multidict import CIMultiDictProxy
 
 from prefold.proxy.prompt import Prompt
 from prefold.proxy.protocol import Protocol
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class Call(msgspec.Struct, frozen=True, kw_only=True):
     protocol: Protocol
     method: str
     target: str

@@ -74,8 +74,10 @@ class ChunkMeter(Meter):
         elif chunk.object == "error":
             self.error_status = status_of_error({"code": chunk.code})
             self.hidden_error = True
-        self.usage = decoded(chunk.usage, Usage) or self.usage
-        self.timings = decoded(chunk.timings, Timings) or self.timings
+        if chunk.usage is not NULL:
+            self.usage = decoded(chunk.usage, Usage) or self.usage
+        if chunk.timings is not NULL:
+            self.timings = decoded(chunk.timings, Timings) or self.timings
         output = False
         for choice in chunk.choices or ():
             finished = choice.finish_reason is not None

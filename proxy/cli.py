@@ -23,7 +23,10 @@ from prefold.proxy.errors import SettingsError
 log = logging.getLogger(__name__)
 
 # Commands with many options of their own live in their own modules, loaded when named.
-ELSEWHERE = {"demo": "prefold.proxy.demo.command:demo"}
+ELSEWHERE = {
+    "demo": "prefold.proxy.demo.command:demo",
+    "simulate": "prefold.proxy.simulate.command:simulate",
+}
 
 
 class Commands(click.Group):
@@ -67,6 +70,7 @@ backend_option = click.option(
 @click.option("--host", help="Address of the data port.")
 @click.option("--port", type=int, help="Data port; 0 picks a free one.")
 @click.option("--admin-port", type=int, help="Port of /metrics and /report.")
+@click.option("--workers", type=int, metavar="N", help="Processes that serve the data port.")
 @click.option(
     "--exit-with-stdin", is_flag=True, help="Stop when standard input ends (for supervisors)."
 )
@@ -83,14 +87,16 @@ def serve(
     host: str | None,
     port: int | None,
     admin_port: int | None,
+    workers: int | None,
     exit_with_stdin: bool,
     log_level: str,
 ) -> None:
     """Run the proxy in front of one or more LLM servers."""
     from prefold.proxy import serve as server
     from prefold.proxy.settings_checks import warnings_of
+    from prefold.proxy.workers import parent
 
-    flags = {"host": host, "port": port, "admin_port": admin_port}
+    flags = {"host": host, "port": port, "admin_port": admin_port, "workers": workers}
     logging.basicConfig(
         level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s"
     )
@@ -103,8 +109,9 @@ def serve(
             raise click.UsageError("no backends: give --backend URL or a [[backends]] table")
         for warning in warnings_of(settings):
             log.warning("%s", warning)
+        run = server.run if settings.server.workers == 1 else parent.run
         try:
-            server.run(settings, exit_with_stdin=exit_with_stdin, reload=read)
+            run(settings, exit_with_stdin=exit_with_stdin, reload=read)
         except SettingsError as error:  # a file of TLS
             raise click.ClickException(str(error)) from None
         except OSError as error:

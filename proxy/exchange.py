@@ -3,6 +3,7 @@ so that whatever ends the attempt ends all three, once."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 
 from prefold.backends.backend import Backend, Lease
@@ -16,7 +17,7 @@ from prefold.backends.errors import (
 )
 from prefold.backends.health import Outcome
 from prefold.backends.http1 import Upstream
-from prefold.prefix_index.index import PrefixIndex
+from prefold.prefix_index.index import Placement, PrefixIndex
 from prefold.prefix_index.prefix import Prefix
 from prefold.proxy.event_stream import EventStream
 from prefold.proxy.meter import Ending, Meter, status_of_error
@@ -25,6 +26,7 @@ from prefold.proxy.protocol import Protocol, Whole, normalised
 BACKPRESSURE = frozenset((429, 503))
 MAX_WHOLE_BODY = 64 * 1024 * 1024
 MAX_ERROR_BODY = 1024 * 1024
+NOTHING_SAID = Whole()
 AFTER_DONE_S = 1.0
 """How long the end of a body may follow [DONE] for its connection to be used again."""
 
@@ -40,11 +42,13 @@ class Exchange:
         *,
         index: PrefixIndex | None = None,
         prefix: Prefix | None = None,
+        whole: asyncio.Future[Prefix] | None = None,
         uncached_tokens: int = 0,
         normalise: bool = True,
     ) -> None:
-        """Counts as load from here on: a burst must see itself. Without a prefix, the index is not
-        told. `normalise`: an error in a 200, or in a shape of its own, is told as an error is."""
+        """Counts as load from here on: a burst must see itself. The index is told of the prefix, of
+        `whole` as soon as it is known; without either, not at all. `normalise`: an error in a 200,
+        or in a shape of its own, is told as an error is."""
         self.backend = backend
         self.protocol = protocol
         self.meter: Meter | None = None
@@ -54,7 +58,7 @@ class Exchange:
         self.rest: AsyncIterator[bytes] | None = None
         self.events: EventStream | None = None
         """An answer in events that are understood: there is a meter then."""
-        self.whole = Whole()
+        self.whole = NOTHING_SAID
         self.first_in_line = backend.queued_tokens == 0
         """No uncached tokens of ours were queued ahead, so its TTFT is its own prefill's time."""
         self.status = 0
@@ -68,12 +72,23 @@ class Exchange:
         self._clock = clock
         self._index = index
         now = clock()
-        self._placement = (
-            index.begin(backend.name, prefix, now)
-            if index is not None and prefix is not None
-            else None
-        )
+        self._closed = False
+        self._placement: Placement | None = None
+        self.placed_late: Placement | None = None
+        """What `whole` became in the index: only then is known what was expected of it."""
+        if index is not None and prefix is not None:
+            self._placement = index.begin(backend.name, prefix, now)
+        elif whole is not None:
+            whole.add_done_callback(self._place)
         self._lease = Lease(backend, uncached_tokens, now)
+
+    def _place(self, whole: asyncio.Future[Prefix]) -> None:
+        if whole.cancelled() or whole.exception() is not None or self._index is None:
+            return
+        self._placement = self._index.begin(self.backend.name, whole.result(), self._clock())
+        self.placed_late = self._placement
+        if self._closed:
+            self._finish_placement()
 
     @property
     def upstream(self) -> Upstream:
@@ -172,10 +187,14 @@ class Exchange:
         if self._upstream is not None:
             done = self.meter is not None and self.meter.done
             self._upstream.close(after_end_s=AFTER_DONE_S if done else 0.0)
-        now = self._clock()
-        self._lease.release(self._outcome, now)
+        self._closed = True
+        self._lease.release(self._outcome, self._clock())
+        self._finish_placement()
+
+    def _finish_placement(self) -> None:
         if self._placement is not None and self._index is not None:
             placement, self._placement = self._placement, None
+            now = self._clock()
             self._index.finish(self.backend.name, placement, now, computed=self._computed)
 
 

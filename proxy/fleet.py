@@ -71,7 +71,7 @@ class Fleet:
         if isinstance(facts.capacity, NoPrefixCache):
             self._index.remove(backend.name)
         elif restarted:
-            self._index.set_cache(backend.name, self._cache_model(facts.capacity))
+            self._index.set_cache(backend.name, *self._cache_model(facts.capacity))
         return settled
 
     async def _first_difference(self, backend: Backend, facts: EngineFacts) -> str:
@@ -83,17 +83,14 @@ class Fleet:
                 return f"model {served.id}: {difference}"
         return ""
 
-    def _cache_model(self, capacity: Capacity | None) -> CacheModel:
+    def _cache_model(self, capacity: Capacity | None) -> tuple[CacheModel, int]:
+        """And the tokens of its blocks."""
         if isinstance(capacity, SlotCapacity):
-            return SlotCache(slots=capacity.slots, context_tokens=capacity.context_tokens)
+            return SlotCache(slots=capacity.slots, context_tokens=capacity.context_tokens), 1
+        tokens, block = self._default_capacity_tokens, self._default_block_tokens
         if isinstance(capacity, BlockCapacity):
-            return BlockLru(
-                capacity_tokens=capacity.blocks * capacity.block_tokens,
-                block_tokens=capacity.block_tokens,
-            )
-        return BlockLru(
-            capacity_tokens=self._default_capacity_tokens, block_tokens=self._default_block_tokens
-        )
+            tokens, block = capacity.blocks * capacity.block_tokens, capacity.block_tokens
+        return BlockLru(capacity_tokens=tokens, block_tokens=block), block
 
     async def _difference(self, backend: Backend, model: str) -> str:
         """Why tokens are not exact here; "" if they are. Raises BackendError."""

@@ -5,9 +5,8 @@ its key is checked, its rate is counted. Thin: `keys` and `rate_limit` decide.
 from __future__ import annotations
 
 import hmac
-import secrets
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+import os
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from hashlib import sha256
 
@@ -32,7 +31,7 @@ EXPOSED = (
 
 def new_id() -> str:
     """A random one: a count would tell clients of each other's traffic."""
-    return f"req-{secrets.token_hex(12)}"
+    return f"req-{os.urandom(12).hex()}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,18 +67,16 @@ class Gate:
             }
         )
 
-    @contextmanager
-    def admitted(self, request: Request) -> Iterator[None]:
-        """The request counts while the context is open. Raises Unauthorized or RateLimited."""
+    def admit(self, request: Request) -> bytes:
+        """The key that it came with, to be given to `release` when it has been answered; b"" for
+        none. Raises Unauthorized or RateLimited."""
         if request.path in OPEN_PATHS:
-            yield
-            return
+            return b""
         tenant = self.key_ring.authenticate(request.headers)
         request.tenant = tenant.name
-        if not tenant.key_digest:
-            yield
-            return
         key, limits = tenant.key_digest, tenant.limits
+        if not key:
+            return b""
         per_minute, now = limits.requests_per_minute, self.clock()
         try:
             self.limiter.admit(
@@ -87,9 +84,10 @@ class Gate:
             )
         finally:
             request.allowance = self.limiter.allowance(key, requests_per_minute=per_minute, now=now)
-        try:
-            yield
-        finally:
+        return key
+
+    def release(self, key: bytes) -> None:
+        if key:
             self.limiter.release(key)
 
     def _add_headers(self, request: Request, headers: CIMultiDict[str]) -> None:

@@ -43,8 +43,11 @@ class DataPort:
                 request.answer.begin(204, preflight, None)
                 request.answer.end()
                 return
-            with self._gate.admitted(request):
+            key = self._gate.admit(request)
+            try:
                 await self._table.find(request)(request)
+            finally:
+                self._gate.release(key)
         except ApiError as error:
             self.tell(request, error)
         except ClientGone:

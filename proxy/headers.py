@@ -33,6 +33,7 @@ NOT_UPSTREAM = HOP_BY_HOP | {
 }
 # Of prefold's own clients: an engine that logs its headers would log them.
 KEYS = frozenset(("authorization", "x-api-key", "api-key"))
+NOT_UPSTREAM_NOR_KEYS = NOT_UPSTREAM | KEYS
 NOT_DOWNSTREAM = HOP_BY_HOP | {"content-length", "set-cookie"}
 
 
@@ -41,14 +42,8 @@ def upstream_headers(
 ) -> CIMultiDict[str]:
     """The client's headers with the backend's own (its credentials) in place of the same names, and
     without the client's credentials unless `pass_keys`."""
-    dropped = NOT_UPSTREAM | _named_by_connection(client)
-    if not pass_keys:
-        dropped |= KEYS
-    kept = CIMultiDict(
-        (name, value)
-        for name, value in client.items()
-        if name.lower() not in dropped and not name.lower().startswith("x-prefold-")
-    )
+    dropped = NOT_UPSTREAM if pass_keys else NOT_UPSTREAM_NOR_KEYS
+    kept = _kept(client, dropped, "x-prefold-")
     # A compressed stream could not be cut into events without decoding it.
     kept["Accept-Encoding"] = "identity"
     for name, value in backend.items():
@@ -57,18 +52,19 @@ def upstream_headers(
 
 
 def downstream_headers(upstream: CIMultiDictProxy[str]) -> CIMultiDict[str]:
-    dropped = NOT_DOWNSTREAM | _named_by_connection(upstream)
+    # Who may read an answer in a browser is for us to say: llama.cpp allows every origin.
+    return _kept(upstream, NOT_DOWNSTREAM, "access-control-")
+
+
+def _kept(headers: CIMultiDictProxy[str], dropped: frozenset[str], prefix: str) -> CIMultiDict[str]:
+    """Less those that are dropped, by name or by the prefix of it, or named by Connection."""
+    if "Connection" in headers:
+        values = headers.getall("Connection")
+        dropped |= {name.strip().lower() for value in values for name in value.split(",")}
     return CIMultiDict(
-        (name, value)
-        for name, value in upstream.items()
-        # Who may read an answer in a browser is for us to say: llama.cpp allows every origin.
-        if name.lower() not in dropped and not name.lower().startswith("access-control-")
+        [
+            (name, value)
+            for name, value in headers.items()
+            if (lowered := name.lower()) not in dropped and not lowered.startswith(prefix)
+        ]
     )
-
-
-def _named_by_connection(headers: CIMultiDictProxy[str]) -> set[str]:
-    return {
-        name.strip().lower()
-        for value in headers.getall("Connection", ())
-        for name in value.split(",")
-    }

@@ -29,11 +29,9 @@ def pieces_of(raw: bytes) -> list[bytes]:
 
 def may_repeat_model(raw: bytes, members: Mapping[str, msgspec.Raw] | None) -> bool:
     """Whether two keys may read `model`, however written. `members` are those of the object, the
-    last one for each key: without spaces they make up `raw`, so there is no other one then."""
-    if members is not None:
-        keys = sum([len(key.encode("utf-8", "surrogatepass")) + 4 for key in members])
-        if keys + sum([len(memoryview(value)) for value in members.values()]) + 1 == len(raw):
-            return False
+    last one for each key: where they fill `raw`, as clients write it, there is no other one."""
+    if members is not None and fills(raw, members):
+        return False
     pieces = pieces_of(raw)
     plain = pieces.count(b"model")
     escaped = sum(
@@ -42,6 +40,28 @@ def may_repeat_model(raw: bytes, members: Mapping[str, msgspec.Raw] | None) -> b
         if len(piece) <= _LONGEST_MODEL
     )
     return plain + escaped > 1
+
+
+def fills(raw: bytes, members: Mapping[str, msgspec.Raw]) -> bool:
+    """Whether the object is these members and no more, with spaces where Python's json puts them,
+    or with none."""
+    size = 0
+    for key, value in members.items():
+        size += len(key) + memoryview(value).nbytes
+    rest, count = len(raw) - size, len(members)
+    # Quotes, colons, commas and braces; with spaces there is room for one more short member.
+    return rest == 4 * count + 1 or (rest == 6 * count and _is_spaced(raw, members))
+
+
+def _is_spaced(raw: bytes, members: Mapping[str, msgspec.Raw]) -> bool:
+    at = 1
+    for key, value in members.items():
+        for expected in (b'"%b": ' % key.encode("utf-8", "surrogatepass"), bytes(value)):
+            if not raw.startswith(expected, at):
+                return False
+            at += len(expected)
+        at += 2
+    return at - 1 == len(raw)
 
 
 def may_exceed(raw: bytes, limit: int) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 
 from prefold.backends.errors import UpstreamDisconnected
 from prefold.measurement.record import RequestOutcome, RequestRecord
@@ -22,7 +23,7 @@ from prefold.proxy.http.request import Request
 from prefold.proxy.openai import Body
 from prefold.proxy.pins import Pins
 from prefold.proxy.preparing import Preparing
-from prefold.proxy.recording import recorded
+from prefold.proxy.recording import note_error
 
 Prepare = Callable[[Request, RequestRecord], Awaitable[Call]]
 
@@ -61,11 +62,7 @@ class Pipeline:
 
     async def by_prefix(self, request: Request, kind: type[Body]) -> None:
         """Raises ApiError while nothing has been sent, ClientGone once nobody listens; all do."""
-
-        def prepare(request: Request, record: RequestRecord) -> Awaitable[Call]:
-            return self._preparing.by_prefix(request, record, kind)
-
-        await self._run(request, kind.path, prepare)
+        await self._run(request, kind.path, partial(self._preparing.by_prefix, kind=kind))
 
     async def by_load(self, request: Request, endpoint: str) -> None:
         await self._run(request, endpoint, self._preparing.by_load)
@@ -77,15 +74,28 @@ class Pipeline:
         await self._run(request, endpoint, self._preparing.stateful)
 
     async def _run(self, request: Request, endpoint: str, prepare: Prepare) -> None:
-        with recorded(endpoint, request, self._observe, self._clock) as record:
-            if not self._options.total_s:
+        """The record is handed to `observe` exactly once, on every way out."""
+        record = RequestRecord(
+            endpoint=endpoint, received=self._clock(), request_id=request.request_id
+        )
+        carry = self._carry if not self._options.total_s else self._carry_in_time
+        try:
+            await carry(request, prepare, record)
+        except BaseException as error:
+            note_error(record, error, cut=request.cut)
+            raise
+        finally:
+            record.end = self._clock()
+            self._observe(record)
+
+    async def _carry_in_time(
+        self, request: Request, prepare: Prepare, record: RequestRecord
+    ) -> None:
+        try:
+            async with asyncio.timeout(self._options.total_s):
                 await self._carry(request, prepare, record)
-                return
-            try:
-                async with asyncio.timeout(self._options.total_s):
-                    await self._carry(request, prepare, record)
-            except TimeoutError as error:
-                raise UpstreamTimedOut("The request took longer than it may.") from error
+        except TimeoutError as error:
+            raise UpstreamTimedOut("The request took longer than it may.") from error
 
     async def _carry(self, request: Request, prepare: Prepare, record: RequestRecord) -> None:
         call = await prepare(request, record)

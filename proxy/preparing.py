@@ -13,11 +13,12 @@ from prefold.measurement.record import RequestRecord
 from prefold.prefix_index.chain_memo import ChainMemo
 from prefold.prefix_index.prefix import namespace_seed
 from prefold.proxy import openai, prompt
+from prefold.proxy.body_memo import BodyMemo
 from prefold.proxy.call import Call
 from prefold.proxy.catalog import ModelCatalog
 from prefold.proxy.errors import NotSupported, ResponseNotFound
 from prefold.proxy.http.request import Request
-from prefold.proxy.openai import Body
+from prefold.proxy.openai import Body, ChatBody
 from prefold.proxy.pins import Pins
 from prefold.proxy.prompt import Prompt
 from prefold.proxy.protocol import CHUNKS, OPAQUE, Protocol, protocol_of
@@ -57,15 +58,18 @@ class Preparing:
         self._pins = pins
         self._options = options
         self._clock = clock
+        self._bodies = BodyMemo()
         self._chains = ChainMemo()
         self._seeds: dict[tuple[str, str | None, str], int] = {}
 
     async def by_prefix(self, request: Request, record: RequestRecord, kind: type[Body]) -> Call:
         """Raises ApiError, as all of these do."""
-        parsed = openai.parse(
-            kind, await request.body.read(self._options.max_body_bytes), self._options.bounds
-        )
-        body, raw = parsed.body, parsed.raw
+        raw = await request.body.read(self._options.max_body_bytes)
+        body: Body
+        if kind is ChatBody:
+            body = openai.parse_chat(raw, self._options.bounds, self._bodies)
+        else:
+            body = openai.parse(kind, raw, self._options.bounds)
         record.model = self._catalog.resolve(body.model, self._pool.models())
         record.streamed = bool(body.stream)
         record.parsed = self._clock()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
@@ -19,7 +19,8 @@ from prefold.proxy.errors import BadRequest, NotEncodable
 from prefold.proxy.messages import MessagesBody
 from prefold.proxy.openai import Body, ChatBody
 from prefold.proxy.responses import ResponsesBody
-from prefold.proxy.tokens.encoder import Encoder
+from prefold.proxy.tokens.encoder import Beginning, Encoder
+from prefold.proxy.tokens.token_libraries import TokenIds
 
 BYTES_PER_UNIT = 4  # about one token of English text
 MAX_APPROXIMATE_BYTES = 1 << 20
@@ -28,12 +29,15 @@ MEDIA_TOKENS = 1024
 """What an image or a sound weighs: models make some hundreds of tokens of one, or thousands."""
 
 
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """One prefix for each mode among the candidates; `tokens` is None if no exact ids were made."""
+class Prompt(msgspec.Struct, frozen=True):
+    """One prefix for each mode among the candidates; `tokens` is None if no exact ids were made.
+
+    `whole`: of exact ids only the beginning is known yet, and nothing after it can be in a cache;
+    it becomes the prefix of all of it, or fails with NotEncodable."""
 
     prefixes: Mapping[Mode, Prefix]
     tokens: int | None
+    whole: asyncio.Future[Prefix] | None = None
 
     def prefix(self, mode: Mode) -> Prefix:
         """For a mode that came up during the encoding, any other one: no match, no harm."""
@@ -45,29 +49,42 @@ async def encode(
 ) -> Prompt:
     """Raises BadRequest if the prompt is of no form that an engine accepts."""
     prefixes: dict[Mode, Prefix] = {}
-    exact: NDArray[np.uint32] | None = None
+    exact: Beginning | None = None
+    whole: asyncio.Future[Prefix] | None = None
     if Mode.FEEDBACK in modes and encoder is not None:
         exact = await _token_ids(body, encoder)
     if exact is not None:
-        prefixes[Mode.FEEDBACK] = Prefix.of_tokens(exact, seed, memo)
+        prefixes[Mode.FEEDBACK] = Prefix.of_tokens(exact.ids, seed, memo, length=exact.length)
+        if exact.whole is not None:
+            whole = asyncio.ensure_future(_prefix_of(exact.whole, seed, memo))
+            # Where no backend takes the request, nobody else looks at how it ended.
+            whole.add_done_callback(lambda done: done.cancelled() or done.exception())
     if exact is None or Mode.APPROXIMATE in modes:
         # Also where this one prompt cannot be encoded (an image, say): its bytes then stand for
         # tokens on every backend, and never match the ids of another prompt.
         approximate = Prefix.of_tokens(approximate_units(body), seed, memo)
         for mode in (modes - prefixes.keys()) or {Mode.APPROXIMATE}:
             prefixes[mode] = approximate
-    return Prompt(prefixes, None if exact is None else len(exact))
+    return Prompt(prefixes, None if exact is None else exact.length, whole)
 
 
-async def _token_ids(body: Body, encoder: Encoder) -> NDArray[np.uint32] | None:
+async def _prefix_of(ids: asyncio.Future[TokenIds], seed: int, memo: ChainMemo) -> Prefix:
+    return Prefix.of_tokens(await ids, seed, memo)
+
+
+def _all(ids: TokenIds) -> Beginning:
+    return Beginning(ids, len(ids), None)
+
+
+async def _token_ids(body: Body, encoder: Encoder) -> Beginning | None:
     try:
         if isinstance(body, MessagesBody | ResponsesBody):
             chat = body.as_chat()
-            return None if chat is None else await encoder.encode_chat(chat, None, {})
+            return None if chat is None else await encoder.begin_chat(chat, None, {})
         if body.alters_prompt:
             return None
         if isinstance(body, ChatBody):
-            return await encoder.encode_chat(
+            return await encoder.begin_chat(
                 body.messages,
                 body.tools,
                 body.chat_template_kwargs or {},
@@ -77,8 +94,8 @@ async def _token_ids(body: Body, encoder: Encoder) -> NDArray[np.uint32] | None:
                 reasoning_effort=body.reasoning_effort,
             )
         if isinstance(body.prompt, str):
-            return await encoder.encode_text(body.prompt)
-        return await _first_of_list(body.prompt, encoder)
+            return _all(await encoder.encode_text(body.prompt))
+        return _all(await _first_of_list(body.prompt, encoder))
     except NotEncodable:
         return None
 

@@ -21,8 +21,7 @@ from prefold.proxy.meter import Meter
 from prefold.proxy.responses import ResponsesMeter, ResponsesUsage
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Whole:
+class Whole(msgspec.Struct, frozen=True, kw_only=True):
     """What an answer that is not streamed says of itself."""
 
     usage: Usage | None = None

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+import msgspec
 from xxhash import xxh3_64_intdigest
 
 
@@ -34,8 +35,7 @@ class Reason(StrEnum):
     ONLY_ONE = "only_one"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """A backend that may be chosen, as it is now."""
 
     name: str
@@ -53,8 +53,7 @@ class Candidate:
     """Requests of anybody that wait in the engine, as it reports; 0 if it does not."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestShape:
+class RequestShape(msgspec.Struct, frozen=True, kw_only=True):
     """`affinity` is the same for prompts that begin alike (`Prefix.affinity`); `held_tokens` is the
     most of it that any candidate holds, filled in by `choose`."""
 
@@ -79,8 +78,7 @@ class Weights:
     """Work, and prefixes held, are about equal up to this part of the prompt's tokens."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """`available_cached_tokens` is the best over all candidates, whoever was chosen; `score_s` is
     the score of the chosen one under the prefix policy, whatever the policy was."""
 

@@ -3,25 +3,28 @@ decides."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from prefold.backends.backend import Backend, Mode
 from prefold.backends.pool import BackendPool
 from prefold.measurement.record import RequestRecord
-from prefold.prefix_index.index import PrefixIndex
+from prefold.prefix_index.index import NOTHING, PrefixIndex, PrefixMatch
 from prefold.prefix_index.prefix import Prefix
 from prefold.proxy.prompt import Prompt
 from prefold.proxy.routing import Candidate, Decision, Policy, RequestShape, Weights, choose
 
 
-@dataclass(frozen=True, slots=True)
-class Selected:
-    """`prefix` is what the index is to be told; None where the prompt is not looked into."""
+class Selected(msgspec.Struct, frozen=True):
+    """`prefix` is what the index is to be told; None where the prompt is not looked into, or where
+    it comes later, in `whole`."""
 
     backend: Backend
     prefix: Prefix | None
     uncached_tokens: int
+    whole: asyncio.Future[Prefix] | None = None
 
 
 class Selector:
@@ -49,11 +52,14 @@ class Selector:
         if prompt is None:
             return self._by_load(candidates, record)
         shape = prompt.prefix(Mode.FEEDBACK)  # the same whatever the order of the candidates
-        matches = self._matches(candidates, prompt, shape)
-        record.matched = record.matched or self._clock()
+        matches = [self._match(backend, prompt, shape) for backend in candidates]
+        record.matched = now = record.matched or self._clock()
         decision = choose(
             self._policy,
-            [self._candidate(backend, matches[backend.name]) for backend in candidates],
+            [
+                self._candidate(backend, match, now)
+                for backend, match in zip(candidates, matches, strict=True)
+            ],
             RequestShape(prompt_tokens=shape.length, affinity=shape.affinity()),
             self._turn,
             self._weights,
@@ -65,13 +71,16 @@ class Selector:
         record.available_tokens = decision.available_cached_tokens
         record.expected_tokens = decision.expected_cached_tokens
         note(decision, record)
-        uncached = shape.length - decision.expected_cached_tokens
-        return Selected(backend, prompt.prefix(backend.mode), max(uncached, 0))
+        uncached = max(shape.length - decision.expected_cached_tokens, 0)
+        if prompt.whole is not None and backend.mode is Mode.FEEDBACK:
+            return Selected(backend, None, uncached, prompt.whole)
+        return Selected(backend, prompt.prefix(backend.mode), uncached)
 
     def _by_load(self, candidates: Sequence[Backend], record: RequestRecord) -> Selected:
+        now = self._clock()
         decision = choose(
             Policy.LEAST_LOAD,
-            [self._candidate(backend, (0, 0)) for backend in candidates],
+            [self._candidate(backend, NOTHING, now) for backend in candidates],
             RequestShape(prompt_tokens=0, affinity=self._turn),  # ties go to each in turn
             self._turn,
             self._weights,
@@ -79,28 +88,23 @@ class Selector:
         note(decision, record)
         return Selected(self._pool[decision.backend], None, 0)
 
-    def _matches(
-        self, candidates: Sequence[Backend], prompt: Prompt, shape: Prefix
-    ) -> dict[str, tuple[int, int]]:
-        """Cached and evicted tokens by name."""
-        matches = {}
-        for mode in {backend.mode for backend in candidates}:
-            names = [backend.name for backend in candidates if backend.mode is mode]
-            prefix = prompt.prefix(mode)
-            # Where bytes stand for tokens, their counts are brought to the length in tokens.
-            scale = shape.length / max(prefix.length, 1)
-            for name, match in self._index.match(prefix, names).items():
-                matches[name] = (round(match.cached_tokens * scale), match.evicted_tokens)
-        return matches
+    def _match(self, backend: Backend, prompt: Prompt, shape: Prefix) -> PrefixMatch:
+        prefix = prompt.prefix(backend.mode)
+        match = self._index.match(prefix, backend.name)
+        if prefix is shape:
+            return match
+        # Where bytes stand for tokens, their counts are brought to the length in tokens.
+        scale = shape.length / max(prefix.length, 1)
+        return PrefixMatch(round(match.cached_tokens * scale), match.evicted_tokens)
 
-    def _candidate(self, backend: Backend, match: tuple[int, int]) -> Candidate:
+    def _candidate(self, backend: Backend, match: PrefixMatch, now: float) -> Candidate:
         return Candidate(
             name=backend.name,
-            cached_tokens=match[0],
-            evicted_tokens=match[1],
+            cached_tokens=match.cached_tokens,
+            evicted_tokens=match.evicted_tokens,
             queued_tokens=backend.queued_tokens,
             in_flight=backend.in_flight,
-            prefill_tokens_per_s=self._pool.routing_rate(backend, self._clock()),
+            prefill_tokens_per_s=self._pool.routing_rate(backend, now),
             waiting=backend.waiting,
         )
 

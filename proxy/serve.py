@@ -22,6 +22,7 @@ from prefold.proxy.app import Proxy, build
 from prefold.proxy.handlers import DataPort
 from prefold.proxy.http.connection import ConnectionRules
 from prefold.proxy.http.server import serving
+from prefold.proxy.lifecycle import Lifecycle
 from prefold.proxy.listener import listening
 from prefold.proxy.reload import Load
 from prefold.proxy.settings import Server, Settings
@@ -40,36 +41,62 @@ def run(settings: Settings, *, exit_with_stdin: bool = False, reload: Load | Non
 
 
 async def _serve(settings: Settings, exit_with_stdin: bool, reload: Load | None) -> None:
-    stop = asyncio.Event()
-    patient = True
-
-    def on_signal(number: signal.Signals) -> None:
-        nonlocal patient
-        patient = number is signal.SIGTERM  # who presses Ctrl-C is waiting
-        stop.set()
-        for other in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(other)  # a second one ends it at once
-
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, on_signal, number)
+    ending = Ending()
     if exit_with_stdin:
-        _when_stdin_ends(lambda: loop.call_soon_threadsafe(stop.set))
+        ending.with_stdin()
     async with running(settings, reload=reload) as server:
+        loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGHUP, server.proxy.reloader.reload_or_log)
-        print(
-            f"prefold listens on {server.url}, admin on {server.admin_url}",
-            file=sys.stderr,
-            flush=True,
-        )
-        gc.collect()
-        gc.freeze()  # what lives from here on is small: a full collection costs 22 ms without
-        await stop.wait()
-        server.proxy.lifecycle.draining = True
-        if patient:
-            log.info("not ready any more; listening for %s s more", settings.server.lame_duck_s)
-            await asyncio.sleep(settings.server.lame_duck_s)
-        log.info("stopping: at most %s s for requests in flight", settings.server.drain_s)
+        say_where(server.url, server.admin_url)
+        freeze()
+        await lame_duck(ending, server.proxy.lifecycle, settings.server)
+
+
+class Ending:
+    """Whether the process was told to end: by SIGINT or SIGTERM from now on, or otherwise."""
+
+    def __init__(self) -> None:
+        self.patient = True
+        self._told = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._loop.add_signal_handler(number, self._on_signal, number)
+
+    def with_stdin(self) -> None:
+        """Also when standard input ends."""
+        _when_stdin_ends(lambda: self._loop.call_soon_threadsafe(self.tell))
+
+    def tell(self) -> None:
+        self._told.set()
+
+    async def wait(self) -> None:
+        await self._told.wait()
+
+    def _on_signal(self, number: signal.Signals) -> None:
+        self.patient = number is signal.SIGTERM  # who presses Ctrl-C is waiting
+        self.tell()
+        for other in (signal.SIGINT, signal.SIGTERM):
+            self._loop.remove_signal_handler(other)  # a second one ends it at once
+
+
+async def lame_duck(ending: Ending, lifecycle: Lifecycle, server: Server) -> None:
+    """Returns when the port is to be closed: some time after balancers could see it coming."""
+    await ending.wait()
+    lifecycle.draining = True
+    if ending.patient:
+        log.info("not ready any more; listening for %s s more", server.lame_duck_s)
+        await asyncio.sleep(server.lame_duck_s)
+    log.info("stopping: at most %s s for requests in flight", server.drain_s)
+
+
+def say_where(url: str, admin_url: str) -> None:
+    print(f"prefold listens on {url}, admin on {admin_url}", file=sys.stderr, flush=True)
+
+
+def freeze() -> None:
+    """What lives from here on is small: a full collection costs 22 ms without."""
+    gc.collect()
+    gc.freeze()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,20 +124,25 @@ async def running(settings: Settings, *, reload: Load | None = None) -> AsyncIte
                 port.tell,
                 server.host,
                 server.port,
-                rules=ConnectionRules(
-                    max_head_bytes=server.max_header_kib * 1024,
-                    read_s=settings.timeouts.read_s,
-                    idle_s=IDLE_S,
-                ),
+                rules=connection_rules(settings),
                 drain_s=server.drain_s,
-                tls=_tls(server),
+                tls=tls_of(server),
             )
         )
         proxy.lifecycle.url = url
         yield Running(proxy=proxy, url=url, admin_url=admin_url)
 
 
-def _tls(server: Server) -> ssl.SSLContext | None:
+def connection_rules(settings: Settings) -> ConnectionRules:
+    return ConnectionRules(
+        max_head_bytes=settings.server.max_header_kib * 1024,
+        read_s=settings.timeouts.read_s,
+        idle_s=IDLE_S,
+    )
+
+
+def tls_of(server: Server) -> ssl.SSLContext | None:
+    """Raises SettingsError."""
     if not server.tls_certificate:
         return None
     return server_context(Path(server.tls_certificate), Path(server.tls_key))

@@ -35,6 +35,7 @@ class Server:
     port: Port = 8000
     admin_host: str = "127.0.0.1"
     admin_port: Port = 8001
+    workers: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1
     max_body_mib: Positive = 32.0
     max_upload_mib: Positive = 512.0
     max_json_depth: Count = 64

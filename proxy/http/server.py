@@ -27,9 +27,11 @@ async def serving(
     rules: ConnectionRules,
     drain_s: float,
     tls: ssl.SSLContext | None = None,
+    reuse_port: bool = False,
 ) -> AsyncIterator[str]:
     """The URL of a listening server; on exit it stops accepting, then waits for requests in flight
-    and ends the rest as errors. Raises OSError if the port is taken."""
+    and ends the rest as errors. `reuse_port`: other processes listen there too. Raises OSError if
+    the port is taken."""
     live = Live()
     clock = Clock()
     loop = asyncio.get_running_loop()
@@ -37,7 +39,9 @@ async def serving(
     def connection() -> Connection:
         return Connection(serve=serve, tell=tell, rules=rules, clock=clock, live=live)
 
-    server = await loop.create_server(connection, host, port, ssl=tls, backlog=BACKLOG)
+    server = await loop.create_server(
+        connection, host, port, ssl=tls, backlog=BACKLOG, reuse_port=reuse_port or None
+    )
     try:
         bound = server.sockets[0].getsockname()
         yield f"{'https' if tls else 'http'}://{host}:{bound[1]}"

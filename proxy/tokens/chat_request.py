@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from jinja2 import nodes
 
 from prefold.proxy.errors import NotEncodable
@@ -21,8 +22,7 @@ _RESERVED = {"messages", "tools", "documents", "add_generation_prompt", "continu
 _NEEDLE = "hay-needle-hay"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chat:
+class Chat(msgspec.Struct, frozen=True, kw_only=True):
     """The members of a chat request that decide the prompt, as the client sent them."""
 
     messages: Sequence[Message]
@@ -34,8 +34,7 @@ class Chat:
     reasoning_effort: Any = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
+class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     """The template's variables, and what the engine makes of the rendered text: it appends
     `prefill`, or ends the text before `mark`, which stands behind `before_mark`."""
 
@@ -103,10 +102,10 @@ class TemplateTraits:
 
 def check(chat: Chat) -> None:
     """Raise `NotEncodable` for what no engine's rules are known for."""
-    if clash := _RESERVED & chat.extra.keys():
+    if chat.extra and (clash := _RESERVED & chat.extra.keys()):
         raise NotEncodable(f"chat_template_kwargs sets {min(clash)}")
     for message in chat.messages:
-        if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
+        if not isinstance(message, dict) or not isinstance(message.get("role"), str):
             raise NotEncodable("a message has no role")
 
 

@@ -17,6 +17,7 @@ from prefold.proxy.errors import NotEncodable, TokenizerError
 from prefold.proxy.tokens.chat_request import Chat, Message, Prepared, TemplateTraits, check
 from prefold.proxy.tokens.dialect_llama_cpp import prepare_for_llama_cpp
 from prefold.proxy.tokens.dialect_vllm import prepare_for_vllm
+from prefold.proxy.tokens.opaque_contents import passes_contents_on
 from prefold.proxy.tokens.probe_chats import probe_chats
 from prefold.proxy.tokens.render_process import RenderProcess, Unreadable
 from prefold.proxy.tokens.render_worker import FAST, REFERENCE
@@ -65,12 +66,15 @@ class ChatTemplate:
         load_s: float = LOAD_S,
     ) -> None:
         self.dialect = dialect
+        self._prepare = _PREPARE[dialect]
         self._tokens = {"bos_token": bos_token or "", "eos_token": eos_token or ""}
         self._start = (bos_token or "") if starts_with_bos else ""
         self._process = RenderProcess(source)
         self._engine = REFERENCE  # of the process
         self._fast: MiniJinja | None = None
         self._namespaces: frozenset[str] = frozenset()
+        self.passes_contents_on = False
+        """It does not look into contents (`opaque_contents`)."""
         try:
             self._load(source, time.monotonic() + load_s)
         except (OverBound, Unreadable, jinja2.TemplateError) as error:
@@ -105,19 +109,22 @@ class ChatTemplate:
         documents: Any = None,
         reasoning_effort: Any = None,
     ) -> str:
-        """Prompt text of a chat; `extra` is the request's `chat_template_kwargs`.
-
-        Raises `NotEncodable` if the engine would not take it or its text cannot be told exactly.
-        """
-        chat = Chat(
-            messages=messages,
-            tools=tools,
-            extra=extra,
-            add_generation_prompt=add_generation_prompt,
-            continue_final_message=continue_final_message,
-            documents=documents,
-            reasoning_effort=reasoning_effort,
+        """`render_chat` of these; `extra` is the request's `chat_template_kwargs`."""
+        return self.render_chat(
+            Chat(
+                messages=messages,
+                tools=tools,
+                extra=extra,
+                add_generation_prompt=add_generation_prompt,
+                continue_final_message=continue_final_message,
+                documents=documents,
+                reasoning_effort=reasoning_effort,
+            )
         )
+
+    def render_chat(self, chat: Chat) -> str:
+        """Its prompt's text. Raises `NotEncodable` if the engine would not take it, or its text
+        cannot be told exactly."""
         try:
             return self._rendered_fast(chat) if self._fast is not None else self._rendered(chat)
         except TemplateRefusal as error:
@@ -143,7 +150,7 @@ class ChatTemplate:
 
     def _text(self, chat: Chat, render: Render) -> str:
         check(chat)
-        prepared = _PREPARE[self.dialect](self.traits, chat)
+        prepared = self._prepare(self.traits, chat)
         text = prepared.finish(render({**self._tokens, **prepared.variables}))
         return text if text.startswith(self._start) else self._start + text
 
@@ -180,6 +187,7 @@ class ChatTemplate:
             self._verdict = f"minijinja's limits do not bound it: {error}"
         else:
             self._fast = MiniJinja(source)
+            self.passes_contents_on = passes_contents_on(tree)
             self._verdict = f"minijinja gave the same text on {len(probe_chats())} probe chats"
             self._process.close()
 

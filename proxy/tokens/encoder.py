@@ -5,23 +5,48 @@ each piece is looked up in a memo. The next turn of a conversation then encodes 
 only. Works on the event loop; long texts are encoded in a thread.
 """
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from prefold.proxy.errors import NotEncodable
-from prefold.proxy.tokens.chat_request import Message
+from prefold.proxy.tokens.chat_request import Chat, Message
 from prefold.proxy.tokens.chat_template import ChatTemplate
+from prefold.proxy.tokens.long_texts import LongTexts
 from prefold.proxy.tokens.segment_memo import SegmentMemo
 from prefold.proxy.tokens.token_libraries import TokenIds
 from prefold.proxy.tokens.tokenizer import Tokenizer
 
 _NO_IDS = np.array([], dtype=np.uint32)
+CHARS_PER_TOKEN = 4
+"""Of English text, about."""
+WORTH_WAITING_FOR = 8192
+"""Characters: fewer are encoded as soon as sent on their way."""
 _PROBE_CHAT = [{"role": role, "content": "hay"} for role in ("user", "assistant") * 3 + ("user",)]
+
+
+class Beginning(NamedTuple):
+    """What is known of a prompt at once. `length` in tokens is an estimate while `whole`, the ids
+    of all of it, is being made."""
+
+    ids: TokenIds
+    length: int
+    whole: asyncio.Future[TokenIds] | None
+
+
+class _LookUp(NamedTuple):
+    """Ids of a text's segments, in order; the segments that are not known by their place, and their
+    texts; `anew`: the first of these begins as none before it did."""
+
+    found: list[TokenIds]
+    missing: dict[int, str]
+    texts: list[str]
+    anew: bool
 
 
 class Encoder:
@@ -42,12 +67,16 @@ class Encoder:
     ) -> None:
         self._tokenizer = tokenizer
         self._template = template
+        self._long: LongTexts | None = None
+        if template is not None and template.passes_contents_on:
+            memo_bytes //= 2
+            self._long = LongTexts(memo_bytes)
         self._memo = SegmentMemo(memo_bytes)
         self._inline_chars = inline_chars if tokenizer.fast else 0
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="prefold-encode")
         self._bos_ids = np.array(tokenizer.bos_ids, dtype=np.uint32)
         self.cut = _cutting_token(tokenizer, template)
-        self._hits = self._misses = self._chars = self._chars_encoded = 0
+        self._hits = self._misses = self._tokens = self._tokens_encoded = 0
 
     async def encode_chat(
         self,
@@ -64,10 +93,7 @@ class Encoder:
 
         Raises `NotEncodable`.
         """
-        if self._template is None:
-            raise NotEncodable("the model has no chat template")
-        render = partial(
-            self._template.render,
+        beginning = await self.begin_chat(
             messages,
             tools,
             extra,
@@ -76,24 +102,63 @@ class Encoder:
             documents=documents,
             reasoning_effort=reasoning_effort,
         )
+        return beginning.ids if beginning.whole is None else await beginning.whole
+
+    async def begin_chat(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]] | None,
+        extra: Mapping[str, Any],
+        *,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        documents: Any = None,
+        reasoning_effort: Any = None,
+    ) -> Beginning:
+        """As `encode_chat`, at once where the rest cannot matter for where the chat is sent: it is
+        long, and begins as nothing did before, so no cache holds any of it.
+
+        Raises `NotEncodable`, as `whole` does.
+        """
+        if self._template is None:
+            raise NotEncodable("the model has no chat template")
+        if self._long is not None and self._template.fast and not continue_final_message:
+            messages = self._long.marked(messages)
+        chat = Chat(
+            messages=messages,
+            tools=tools,
+            extra=extra,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
+            documents=documents,
+            reasoning_effort=reasoning_effort,
+        )
         if self._template.fast:
-            text = render()
+            text = self._template.render_chat(chat)
         else:  # it waits for another process
-            text = await asyncio.get_running_loop().run_in_executor(self._thread, render)
-        return np.concatenate([_NO_IDS, *await self._encode(text)])
+            loop = asyncio.get_running_loop()
+            text = await loop.run_in_executor(self._thread, self._template.render_chat, chat)
+        looked_up = self._look_up(text)
+        chars = sum(map(len, looked_up.texts))
+        if not looked_up.anew or chars < WORTH_WAITING_FOR:
+            ids = await self._joined(looked_up)
+            return Beginning(ids, len(ids), None)
+        known = np.concatenate([_NO_IDS, *looked_up.found[: next(iter(looked_up.missing))]])
+        whole = asyncio.ensure_future(self._joined(looked_up))
+        return Beginning(known, len(known) + chars // CHARS_PER_TOKEN, whole)
 
     async def encode_text(self, text: str, add_bos: bool = True) -> TokenIds:
         """Ids of a plain completion prompt, by default with the BOS an engine puts before it."""
         start = self._bos_ids if add_bos else _NO_IDS
-        return np.concatenate([start, *await self._encode(text)])
+        return np.concatenate([start, await self._joined(self._look_up(text))])
 
     def stats(self) -> dict[str, int]:
         """Counters since the start, and the memo's present size."""
         return {
             "segment_hits": self._hits,
             "segment_misses": self._misses,
-            "chars": self._chars,
-            "chars_encoded": self._chars_encoded,
+            "tokens": self._tokens,
+            "tokens_encoded": self._tokens_encoded,
             "memo_entries": len(self._memo),
             "memo_bytes": self._memo.bytes,
         }
@@ -110,32 +175,42 @@ class Encoder:
         if self._template is not None:
             self._template.close()
 
-    async def _encode(self, text: str) -> list[TokenIds]:
-        """Ids of the text's segments, in order."""
+    def _look_up(self, text: str) -> _LookUp:
         segments = _split(text, self.cut)
-        found = [self._memo.get(segment) for segment in segments]
-        missing = [segment for segment, ids in zip(segments, found, strict=True) if ids is None]
-        self._count(len(segments), len(missing), len(text), sum(map(len, missing)))
-        if not missing:
-            return [ids for ids in found if ids is not None]
-        fresh = iter(await self._encode_missing(missing))
-        return [ids if ids is not None else next(fresh) for ids in found]
+        found: list[TokenIds] = []
+        missing: dict[int, str] = {}
+        for place, segment in enumerate(segments):
+            ids = self._memo.get(segment)
+            if ids is None:
+                missing[place] = segment
+                ids = _NO_IDS
+            found.append(ids)
+        self._hits += len(found) - len(missing)
+        texts, anew = list(missing.values()), False
+        if missing and self._long is not None:
+            anew = self._long.begins_anew(texts[0])
+            texts = [self._long.whole(segment) for segment in texts]
+            self._long.trim()
+        return _LookUp(found, missing, texts, anew)
 
-    async def _encode_missing(self, texts: list[str]) -> list[TokenIds]:
-        if sum(map(len, texts)) <= self._inline_chars:
-            encoded = self._tokenizer.encode_many(texts)
-        else:
-            loop = asyncio.get_running_loop()
-            encoded = await loop.run_in_executor(self._thread, self._tokenizer.encode_many, texts)
-        for text, ids in zip(texts, encoded, strict=True):
-            self._memo.put(text, ids)
-        return encoded
-
-    def _count(self, segments: int, missing: int, chars: int, chars_missing: int) -> None:
-        self._hits += segments - missing
-        self._misses += missing
-        self._chars += chars
-        self._chars_encoded += chars_missing
+    async def _joined(self, looked_up: _LookUp) -> TokenIds:
+        """All ids, with what was missing."""
+        found, missing, texts, _ = looked_up
+        if missing:
+            if sum(map(len, texts)) <= self._inline_chars:
+                encoded = self._tokenizer.encode_many(texts)
+            else:
+                loop = asyncio.get_running_loop()
+                encode = self._tokenizer.encode_many
+                encoded = await loop.run_in_executor(self._thread, encode, texts)
+            self._misses += len(texts)
+            for (place, segment), ids in zip(missing.items(), encoded, strict=True):
+                self._memo.put(segment, ids)
+                self._tokens_encoded += len(ids)
+                found[place] = ids
+        joined = np.concatenate([_NO_IDS, *found])
+        self._tokens += len(joined)
+        return joined
 
 
 def _split(text: str, cut: str | None) -> list[str]:

@@ -75,7 +75,7 @@ def measure(kind: str, backends: int, tokens: int, calls: int) -> None:
         if kind == "blocks":
             prompt.chain(BLOCK)
         times.append(clock())
-        matches = index.match(prompt, names)
+        matches = {name: index.match(prompt, name) for name in names}
         times.append(clock())
         candidates = [
             Candidate(

@@ -10,6 +10,7 @@ import pytest
 from openai import AsyncOpenAI
 from openai.types.chat import ChatCompletionChunk
 
+from prefold.measurement.report import report
 from prefold.proxy.settings import Timeouts
 from tests.support.proxy import BASE, proxy_before, until
 from tests.support.upstream import (
@@ -179,7 +180,7 @@ async def test_what_comes_after_done_takes_nothing_away(end: Script) -> None:
         proxy_before([upstream.url]) as server,
     ):
         assert text(await streamed(server.url)) == "Hi there"
-        assert server.proxy.report.as_dict()["total"]["outcomes"] == {"ok": 1}
+        assert report(server.proxy.books)["total"]["outcomes"] == {"ok": 1}
 
 
 async def test_a_kept_connection_that_closes_as_we_write_is_made_good() -> None:
@@ -233,9 +234,7 @@ async def test_a_client_that_leaves_aborts_the_upstream(prelude: list[bytes | St
         asking.cancel()
         await until(lambda: upstream.clients_gone == 1)
         await until(lambda: server.proxy.pool["b0"].in_flight == 0)
-        await until(
-            lambda: server.proxy.report.as_dict()["total"]["outcomes"] == {"client_gone": 1}
-        )
+        await until(lambda: report(server.proxy.books)["total"]["outcomes"] == {"client_gone": 1})
 
 
 async def test_no_backend_is_503_with_retry_after() -> None:
@@ -278,7 +277,7 @@ async def test_a_200_that_holds_an_error_counts_as_one() -> None:
         body = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "hello"}]}
         async with session.post(f"{server.url}/v1/chat/completions", json=body) as answer:
             assert await answer.json() == refusal
-        assert server.proxy.report.as_dict()["total"]["outcomes"] == {"upstream_error": 1}
+        assert report(server.proxy.books)["total"]["outcomes"] == {"upstream_error": 1}
 
 
 async def test_a_backend_that_keeps_failing_is_set_aside() -> None:

@@ -14,6 +14,7 @@ from openai.types.chat import ChatCompletionMessageParam
 from prefold.backends.backend import Mode
 from prefold.backends.embedded import EnginePaths
 from prefold.backends.engine_process import start_engine
+from prefold.measurement.report import report
 from prefold.proxy.serve import Running
 from tests.support.proxy import proxy_before, until
 
@@ -78,7 +79,7 @@ async def test_tenants_find_their_prefix_again_and_the_index_knew_it(
         assert await cached(api, BAKERY, question) > 100
         assert await cached(api, LIBRARY, question) > 100
 
-    total = server.proxy.report.as_dict()["total"]
+    total = report(server.proxy.books)["total"]
     assert total["outcomes"] == {"ok": 8}
     assert total["prefill_tokens_saved"] > 600
     assert total["prediction_error_tokens"] <= 8 * 4, "our count and the engine's went apart"
@@ -156,7 +157,7 @@ async def test_tools(server: Running, api: AsyncOpenAI) -> None:
         tools=[TOOL],  # type: ignore[list-item]
         max_tokens=4,
     )
-    assert server.proxy.report.as_dict()["total"]["outcomes"] == {"ok": 1}
+    assert report(server.proxy.books)["total"]["outcomes"] == {"ok": 1}
 
 
 @pytest.mark.parametrize("prompt", ["The capital of France is", [504, 3575, 282, 4649, 314]])
@@ -165,7 +166,7 @@ async def test_completions(server: Running, api: AsyncOpenAI, prompt: str | list
     for _ in range(2):
         answer = await api.completions.create(model="smollm2", prompt=prompt, max_tokens=4)
         assert answer.choices[0].text
-    assert server.proxy.report.as_dict()["total"]["expected_cached_tokens"] == 4
+    assert report(server.proxy.books)["total"]["expected_cached_tokens"] == 4
     stream = await api.completions.create(model="smollm2", prompt=prompt, max_tokens=4, stream=True)
     assert "".join([part.choices[0].text async for part in stream if part.choices])
 
@@ -283,5 +284,5 @@ async def test_a_prefix_is_one_whatever_api_it_comes_by(server: Running, api: As
                 assert reported
                 assert int(reported[1]) == int(expected[1]) > 100
 
-    total = server.proxy.report.as_dict()["total"]
+    total = report(server.proxy.books)["total"]
     assert total["outcomes"] == {"ok": 9}

@@ -11,6 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from prefold.measurement.report import report
 from prefold.proxy.routes import ROUTES, Passage, Route
 from prefold.proxy.serve import Running
 from prefold.proxy.settings import Model, Routing, Server, Timeouts
@@ -288,7 +289,7 @@ async def test_a_client_that_does_not_read_is_let_go() -> None:
         )
         await until(lambda: server.proxy.pool["b0"].in_flight == 1)
         await until(lambda: server.proxy.pool["b0"].in_flight == 0)
-        assert server.proxy.report.as_dict()["total"]["outcomes"] == {"client_gone": 1}
+        assert report(server.proxy.books)["total"]["outcomes"] == {"client_gone": 1}
         writer.close()
 
 
@@ -339,22 +340,29 @@ async def test_headers_that_stay_behind_and_headers_that_pass(
 
 
 async def test_nothing_of_a_prompt_gets_into_metrics_report_or_logs(
-    server: Running, http: aiohttp.ClientSession, caplog: pytest.LogCaptureFixture
+    upstream: ScriptedUpstream,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Prompt, key, user and unknown model names: none is ever a label or a log entry."""
     caplog.set_level("DEBUG")
     headers = {"Authorization": "Bearer sentinel"}
     chat = {**CHAT, "user": "sentinel", "messages": [{"role": "user", "content": "sentinel"}]}
-    for body in (chat, {**chat, "model": "sentinel"}, {**chat, "stream": "sentinel"}):
-        async with http.post("/v1/chat/completions", json=body, headers=headers) as answer:
-            await answer.read()
-    async with aiohttp.ClientSession(server.admin_url) as admin:
+    async with (
+        proxy_before([upstream.url]) as server,
+        aiohttp.ClientSession(server.url) as http,
+        aiohttp.ClientSession(server.admin_url) as admin,
+    ):
+        for body in (chat, {**chat, "model": "sentinel"}, {**chat, "stream": "sentinel"}):
+            async with http.post("/v1/chat/completions", json=body, headers=headers) as answer:
+                await answer.read()
         for path in ("/metrics", "/report"):
             async with admin.get(path) as answer:
                 assert answer.status == 200
                 assert "sentinel" not in await answer.text()
-    assert "sentinel" not in caplog.text
-    assert "/v1/chat/completions 200 ok" in caplog.text
+    lines = capsys.readouterr().err
+    assert "sentinel" not in caplog.text + lines
+    assert "/v1/chat/completions 200 ok" in lines
 
 
 async def test_ready_and_health_tell_different_things(upstream: ScriptedUpstream) -> None:
@@ -407,18 +415,25 @@ async def test_cached_tokens_of_several_sequences_are_not_counted(
     async with scripted(whole(answer)) as upstream, proxy_before([upstream.url]) as server:
         async with aiohttp.ClientSession(server.url) as http, http.post(path, json=members) as got:
             assert got.status == 200
-        total = server.proxy.report.as_dict()["total"]
+        total = report(server.proxy.books)["total"]
         assert total["prefill_tokens_saved"] == saved
         assert total["requests_without_reported_cache"] == (saved is None)
 
 
 async def test_a_log_line_bears_the_id_that_the_client_was_told(
-    http: aiohttp.ClientSession, caplog: pytest.LogCaptureFixture
+    upstream: ScriptedUpstream,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """So that a complaint finds its line."""
-    caplog.set_level("INFO", logger="prefold.requests")
-    for headers in ({}, {"X-Request-Id": "mine-1"}):
-        async with http.post("/v1/chat/completions", json=CHAT, headers=headers) as answer:
-            told = answer.headers["X-Request-Id"]
-        assert caplog.messages[-1].startswith(f"{told} /v1/chat/completions 200 ok ")
-    assert told == "mine-1"
+    """So that a complaint finds its line; what is not written yet is when the proxy ends."""
+    caplog.set_level("INFO")
+    told = []
+    async with proxy_before([upstream.url]) as server, aiohttp.ClientSession(server.url) as http:
+        for headers in ({}, {"X-Request-Id": "mine-1"}):
+            async with http.post("/v1/chat/completions", json=CHAT, headers=headers) as answer:
+                told.append(answer.headers["X-Request-Id"])
+    lines = capsys.readouterr().err.splitlines()
+
+    assert told[1] == "mine-1"
+    for line, request_id in zip(lines, told, strict=True):
+        assert f" INFO prefold.requests {request_id} /v1/chat/completions 200 ok " in line

@@ -13,6 +13,7 @@ from tokenizers import AddedToken
 
 from prefold.proxy.tokens.chat_template import ChatTemplate
 from prefold.proxy.tokens.encoder import Encoder
+from prefold.proxy.tokens.long_texts import LONG
 from prefold.proxy.tokens.tokenizer import Tokenizer, load_tokenizer
 from tests.support.tiny_tokenizer import CHATML, SPECIALS, TOOLS_CHATML, tiny_bpe, write_folder
 
@@ -22,7 +23,11 @@ PIECES = st.one_of(
 )
 CONTENTS = st.lists(PIECES, max_size=8).map("".join)
 ROLES = st.sampled_from(["user", "assistant", "system", "tool", "<|im_start|>"])
-MESSAGES = st.fixed_dictionaries({"role": ROLES, "content": CONTENTS})
+# So long that a mark stands for them while the chat is rendered.
+LONG_CONTENTS = st.tuples(CONTENTS, st.sampled_from(["hello and ", "in"]), CONTENTS).map(
+    lambda parts: parts[0] + parts[1] * LONG + parts[2]
+)
+MESSAGES = st.fixed_dictionaries({"role": ROLES, "content": CONTENTS | LONG_CONTENTS})
 CONVERSATIONS = st.lists(MESSAGES, min_size=1, max_size=6)
 
 
@@ -42,7 +47,7 @@ def parts(
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     conversations=st.lists(CONVERSATIONS, min_size=1, max_size=4),
-    memo_bytes=st.sampled_from([0, 1500, 1 << 20]),
+    memo_bytes=st.sampled_from([0, 1500, 20_000, 1 << 20]),
     inline_chars=st.sampled_from([0, 1 << 20]),
 )
 def test_memoised_ids_are_those_of_the_whole_prompt(

@@ -229,7 +229,7 @@ class IndexMachine(RuleBasedStateMachine):
     @rule(target=flights, backend=backend, prompt=prompts)
     def begin(self, backend: str, prompt: Tokens) -> Flight | None:
         prefix = self.prefix(prompt)
-        expected = self.index.match(prefix, [backend])[backend]
+        expected = self.index.match(prefix, backend)
         placement = self.index.begin(backend, prefix, self.now)
         model = self.naive_blocks if backend == "blocks" else self.naive_slots
         if model is None:
@@ -268,11 +268,11 @@ class IndexMachine(RuleBasedStateMachine):
 
     @rule(prompt=prompts)
     def compare(self, prompt: Tokens) -> None:
-        found = self.index.match(self.prefix(prompt), ["blocks", "slots", "unknown"])
+        prefix = self.prefix(prompt)
         for name, model in (("blocks", self.naive_blocks), ("slots", self.naive_slots)):
             expected = (0, 0) if model is None else (model.match(prompt), model.evicts(prompt))
-            assert found[name] == expected
-        assert found["unknown"] == (0, 0)
+            assert self.index.match(prefix, name) == expected
+        assert self.index.match(prefix, "unknown") == (0, 0)
 
     @invariant()
     def knows_the_same_blocks(self) -> None:
@@ -282,7 +282,7 @@ class IndexMachine(RuleBasedStateMachine):
         assert self.cache.size_tokens <= self.cache.capacity_tokens
         for block in self.naive_blocks.touched:
             # One token more, or the last block would not count.
-            assert self.cache.match(prefix_of((*block, 9))) >= len(block)
+            assert self.cache.match(prefix_of((*block, 9))).cached_tokens >= len(block)
 
 
 TestIndexMachine = IndexMachine.TestCase
@@ -298,9 +298,10 @@ def test_known_blocks_are_closed_under_prefixes(
     for prompt in held:
         cache.finish(cache.begin(prefix_of(prompt), 0.0), 0.0)
     for prompt in held:
-        matches = [cache.match(prefix_of((*prompt[:end], 9))) for end in range(len(prompt) + 1)]
+        ends = range(len(prompt) + 1)
+        matches = [cache.match(prefix_of((*prompt[:end], 9))).cached_tokens for end in ends]
         whole = matches[-1]
-        assert matches == [min(whole, end // block * block) for end in range(len(prompt) + 1)]
+        assert matches == [min(whole, end // block * block) for end in ends]
 
 
 @given(
@@ -348,3 +349,28 @@ def test_common_tokens_of_long_prompts(length: int, differs: int, other: int) ->
     expected = min(length, other, differs if differs < other else other)
     one, two = Prefix.of_tokens(left, 1), Prefix.of_tokens(right, 1)
     assert common_tokens(one, two) == expected
+
+
+@given(
+    held=st.lists(prompts, max_size=8),
+    prompt=prompts,
+    more=st.integers(0, 9),
+    cut=st.integers(0, 9),
+    paged=st.booleans(),
+)
+def test_of_a_prompt_whose_beginning_is_known_that_much_is_matched(
+    held: list[Tokens], prompt: Tokens, more: int, cut: int, paged: bool
+) -> None:
+    """Of blocks as many as of the beginning alone, and the last one too; it takes the room of all.
+    Which slot it takes depends on how much of all of it is common."""
+    cache = BlockLru(12, 2) if paged else SlotCache(2, 100)
+    for text in held:
+        cache.finish(cache.begin(prefix_of(text), 0.0), 0.0)
+    beginning = np.array(prompt[:cut], dtype=np.uint32)
+    found = cache.match(Prefix.of_tokens(beginning, 7, length=len(beginning) + more))
+    alone = cache.match(prefix_of(prompt[:cut]))
+
+    assert found.cached_tokens <= len(beginning)
+    if paged:
+        assert alone.cached_tokens <= found.cached_tokens
+        assert alone.evicted_tokens <= found.evicted_tokens

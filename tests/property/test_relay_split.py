@@ -71,7 +71,9 @@ async def relayed(reads: Sequence[bytes], end: str, *, early: int) -> RawAnswer 
     """What the client is sent; None if no event came. The first `early` reads come before the
     answer begins."""
     theirs, ours = Recorder(), Recorder()
-    connection = Connection(on_idle=lambda _: None, on_lost=lambda _: None)
+    connection = Connection(
+        on_idle=lambda _: None, on_unused=lambda _: None, on_lost=lambda _: None
+    )
     connection.connection_made(theirs)
     upstream = Upstream(connection, Limits(), head_only=False)
     upstream.sent = True

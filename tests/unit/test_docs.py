@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from prefold.measurement.books import Books
 from prefold.measurement.prometheus import Metrics
 from prefold.proxy.routes import ROUTES
 
@@ -12,7 +13,9 @@ REFERENCE = (Path(__file__).parents[2] / "docs" / "reference.md").read_text(enco
 def test_every_metric_is_documented_and_every_documented_metric_exists() -> None:
     """By the names that a scrape shows."""
     exposed = set(
-        re.findall(r"^# TYPE (\S+)", Metrics(lambda: []).exposition().decode(), re.MULTILINE)
+        re.findall(
+            r"^# TYPE (\S+)", Metrics(Books(), lambda: []).exposition().decode(), re.MULTILINE
+        )
     )
     exposed = {name for name in exposed if not name.endswith("_created")}
 

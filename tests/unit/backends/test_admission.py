@@ -243,6 +243,22 @@ def test_what_nobody_serves_does_not_wait(scenes: Callable[..., Scene]) -> None:
     assert second.state == "nobody serves it"
 
 
+def test_two_places_that_become_free_at_once_go_to_those_who_came_first(
+    scenes: Callable[..., Scene],
+) -> None:
+    """The third in turn, whose line is woken beside the first one's, leaves the second place."""
+    scene = scenes(backend("a", "mn", 2))
+    first, second = scene.requests("m", "m")
+    third, fourth, other = scene.requests("m", "m", "n")
+    scene.backends[0].on_change = lambda: None
+    scene.release(first)
+    scene.release(second)
+    scene.admission._wake()
+    scene.loop.settle()
+
+    assert [request.state for request in (third, fourth, other)] == ["a", "a", "waits"]
+
+
 def test_a_backend_that_joins_serves_those_who_wait(scenes: Callable[..., Scene]) -> None:
     """With the first probe that it passes."""
     scene = scenes(backend("a", "m", 1))
@@ -390,9 +406,11 @@ class Queue(RuleBasedStateMachine):
             free = [name for name in able if self.places[name].taken < self.places[name].room]
             if free or not able:
                 self.waiting.remove(entry)
-                self.expected[request] = free[0] if free else "nobody serves it"
-                if free:
-                    self.places[free[0]].taken += 1
+                # Whoever comes while others wait leaves them a backend with room for both.
+                taken = request.state if request.state in free else next(iter(free), None)
+                self.expected[request] = taken or "nobody serves it"
+                if taken:
+                    self.places[taken].taken += 1
                 return True
         return False
 

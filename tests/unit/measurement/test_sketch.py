@@ -11,7 +11,7 @@ def test_quantiles_are_within_the_relative_error_of_the_exact_ones(
     values: list[float], q: float
 ) -> None:
     """Against the sorted list, at the same rank."""
-    sketch = Sketch(relative_error=0.01)
+    sketch = Sketch()
     for value in values:
         sketch.add(value)
     exact = sorted(values)[int(q * (len(values) - 1))]
@@ -33,3 +33,16 @@ def test_memory_does_not_grow_with_the_series() -> None:
         sketch.add(10 ** (exponent % 600 / 100 - 5))
     assert len(sketch._buckets) < 800
     assert sketch.count == 1_000
+
+
+@given(st.lists(st.floats(1e-6, 1e4)), st.lists(st.floats(1e-6, 1e4)))
+def test_merged_sketches_are_one_of_all_values(some: list[float], others: list[float]) -> None:
+    """As if every value had been added to the one."""
+    one, other, both = Sketch(), Sketch(), Sketch()
+    for sketch, values in ((one, some), (other, others), (both, some + others)):
+        for value in values:
+            sketch.add(value)
+    one.merge(other)
+
+    assert one.count == both.count
+    assert [one.quantile(q) for q in (0, 0.5, 1)] == [both.quantile(q) for q in (0, 0.5, 1)]

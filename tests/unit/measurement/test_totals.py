@@ -1,12 +1,14 @@
 """Prometheus and /report: the same records, the same sums."""
 
-from collections.abc import Callable
+from typing import Any
 
+from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from prefold.measurement.books import ITL_SECONDS, Books
 from prefold.measurement.prometheus import BackendGauges, Metrics
 from prefold.measurement.record import RequestOutcome, RequestRecord
-from prefold.measurement.report import Report
+from prefold.measurement.report import report
 
 GAUGES = BackendGauges(
     backend="b",
@@ -54,25 +56,23 @@ def samples(metrics: Metrics) -> dict[str, float]:
     }
 
 
-def observe(*records: RequestRecord) -> tuple[dict[str, float], Report]:
-    metrics, report = Metrics(lambda: [GAUGES]), Report()
-    sinks: list[Callable[[RequestRecord], None]] = [metrics.observe, report.add]
+def observe(*records: RequestRecord) -> tuple[dict[str, float], dict[str, Any]]:
+    books = Books()
     for record in records:
-        for sink in sinks:
-            sink(record)
-    return samples(metrics), report
+        books.add(record)
+    return samples(Metrics(books, lambda: [GAUGES])), report(books)
 
 
 def test_savings_are_claimed_from_reported_tokens_only() -> None:
     """A request whose engine reports nothing is counted beside the claim, not as zero in it."""
-    seen, report = observe(ok(60), ok(0), ok(None))
+    seen, shown = observe(ok(60), ok(0), ok(None))
 
     assert seen["prefold_saved_prefill_tokens_total{b,m}"] == 60
     assert seen["prefold_prompt_tokens_total{b,m}"] == 200
     assert seen["prefold_unreported_requests_total{b,m}"] == 1
     assert seen["prefold_expected_cached_tokens_total{b,m}"] == 240
     assert seen["prefold_prediction_error_tokens_total{b,m}"] == 20 + 80
-    total = report.as_dict()["total"]
+    total = shown["total"]
     assert (total["prompt_tokens"], total["prefill_tokens_saved"]) == (200, 60)
     assert total["prefill_tokens_computed"] == 140
     assert total["requests_without_reported_cache"] == 1
@@ -80,8 +80,8 @@ def test_savings_are_claimed_from_reported_tokens_only() -> None:
 
 def test_an_engine_that_never_reports_leaves_savings_unknown() -> None:
     """None in the report, no sample in the metrics."""
-    seen, report = observe(ok(None))
-    total = report.as_dict()["total"]
+    seen, shown = observe(ok(None))
+    total = shown["total"]
 
     assert total["prefill_tokens_saved"] is None
     assert total["prefill_tokens_computed"] is None
@@ -93,18 +93,18 @@ def test_failed_requests_are_counted_and_not_timed() -> None:
     failed = ok(60)
     failed.outcome = RequestOutcome.UPSTREAM_FAILED
     refused = RequestRecord(endpoint="/v1/completions", received=0.0, status=400, end=0.001)
-    seen, report = observe(failed, refused)
+    seen, shown = observe(failed, refused)
 
     assert seen["prefold_requests_total{b,/v1/chat/completions,upstream_failed}"] == 1
     assert seen["prefold_requests_total{,/v1/completions,rejected}"] == 1
     assert "prefold_ttft_seconds_count{b,m}" not in seen
-    assert report.as_dict()["total"]["e2e_ms"]["count"] == 0
-    assert report.as_dict()["backends"]["b"]["outcomes"] == {"upstream_failed": 1}
+    assert shown["total"]["e2e_ms"]["count"] == 0
+    assert shown["backends"]["b"]["outcomes"] == {"upstream_failed": 1}
 
 
 def test_prefill_and_decode_times_are_separate_series() -> None:
     """TTFT once a request, ITL once a gap, each stage of the overhead once."""
-    seen, report = observe(ok(60), ok(60))
+    seen, shown = observe(ok(60), ok(60))
 
     assert seen["prefold_ttft_seconds_count{b,m}"] == 2
     assert seen["prefold_itl_seconds_count{b,m}"] == 4
@@ -112,7 +112,7 @@ def test_prefill_and_decode_times_are_separate_series() -> None:
     for stage in ("parse", "encode", "match", "choose"):
         assert seen[f"prefold_overhead_seconds_count{{{stage}}}"] == 2
     assert seen["prefold_routing_decisions_total{b,feedback,prefix}"] == 2
-    assert report.as_dict()["total"]["itl_ms"]["count"] == 4
+    assert shown["total"]["itl_ms"]["count"] == 4
 
 
 def test_backend_gauges_are_read_when_scraped() -> None:
@@ -125,3 +125,26 @@ def test_backend_gauges_are_read_when_scraped() -> None:
     assert seen["prefold_queued_prefill_tokens{b}"] == 200
     assert seen["prefold_prefill_tokens_per_second{b}"] == 1000
     assert seen["prefold_believed_cached_tokens{b}"] == 4096
+
+
+def test_a_histogram_is_the_librarys() -> None:
+    """Buckets are cumulative, bounds inclusive, sum and count as the Prometheus client's own."""
+    registry = CollectorRegistry()
+    theirs = Histogram(
+        "prefold_itl_seconds", "X", ("model", "backend"), registry=registry, buckets=ITL_SECONDS
+    )
+    gaps = (0.0025, 0.004, 0.2, 7.0)
+    record = ok(60)
+    record.tokens = [sum(gaps[:count]) for count in range(len(gaps) + 1)]
+    for gap in record.itl_s:
+        theirs.labels("m", "b").observe(gap)
+    expected = {
+        line
+        for line in generate_latest(registry).decode().splitlines()
+        if line.startswith("prefold_itl_seconds_") and "_created" not in line
+    }
+    books = Books()
+    books.add(record)
+    shown = set(Metrics(books, list).exposition().decode().splitlines())
+
+    assert expected <= shown

@@ -26,7 +26,7 @@ def cache_with(*texts: str, blocks: int = 100) -> BlockLru:
 
 def known(cache: BlockLru, text: str) -> int:
     """Tokens known of a text, not regarding that its last one would be recomputed."""
-    return cache.match(prompt(text + "~~"))
+    return cache.match(prompt(text + "~~")).cached_tokens
 
 
 @pytest.mark.parametrize(("capacity", "block"), [(0, 16), (15, 16), (16, 0)])
@@ -42,13 +42,13 @@ def test_no_room_for_a_block(capacity: int, block: int) -> None:
 )
 def test_match_is_whole_blocks_but_never_the_last_token(text: str, matched: int) -> None:
     """vLLM recomputes at least one token, hence the block that holds the last one."""
-    assert cache_with("aabbcc").match(prompt(text)) == matched
+    assert cache_with("aabbcc").match(prompt(text)).cached_tokens == matched
 
 
 def test_namespaces_share_nothing() -> None:
     """The same tokens under another seed are another prompt."""
     cache = cache_with("aabbcc")
-    assert cache.match(prompt("aabbcc", seed=2)) == 0
+    assert cache.match(prompt("aabbcc", seed=2)).cached_tokens == 0
 
 
 def test_burst_sees_itself() -> None:
@@ -62,7 +62,7 @@ def test_burst_sees_itself() -> None:
 def test_tails_of_the_oldest_go_first() -> None:
     """Room is made block by block from the end of what was used longest ago."""
     cache = cache_with("aabbcc", "xxyyzz", blocks=6)
-    assert cache.evicts(prompt("ppqq")) == 4
+    assert cache.match(prompt("ppqq")).evicted_tokens == 4
     cache.begin(prompt("ppqq"), NOW)
     assert (known(cache, "aabbcc"), known(cache, "xxyyzz")) == (2, 6)
 
@@ -86,13 +86,15 @@ def test_using_a_head_does_not_renew_its_tail() -> None:
 def test_evicts_counts_what_is_lost_now() -> None:
     """Nothing while there is room or all is known; else what the new blocks push out."""
     cache = cache_with("aabbcc", blocks=4)
-    assert [cache.evicts(prompt(text)) for text in ("xx", "aabbcc", "xxyy", "aaxxyy")] == [
+    assert [
+        cache.match(prompt(text)).evicted_tokens for text in ("xx", "aabbcc", "xxyy", "aaxxyy")
+    ] == [
         0,
         0,
         2,
         2,
     ]
-    assert cache.evicts(prompt("xxyyzzppqqrr")) == 6
+    assert cache.match(prompt("xxyyzzppqqrr")).evicted_tokens == 6
 
 
 def test_prompt_larger_than_the_cache_keeps_its_head() -> None:
@@ -176,6 +178,6 @@ def test_ready_keys_of_a_trace() -> None:
     """A trace's blocks are used as they are, if they are of the cache's size."""
     cache = BlockLru(10 * 512, 512)
     cache.begin(Prefix.of_blocks([1, 2, 3], 512, 1100), NOW)
-    assert cache.match(Prefix.of_blocks([1, 2, 9], 512, 1536)) == 1024
+    assert cache.match(Prefix.of_blocks([1, 2, 9], 512, 1536)).cached_tokens == 1024
     with pytest.raises(ValueError, match="no blocks"):
         cache.match(Prefix.of_blocks([1, 2], 16, 32))

@@ -41,11 +41,9 @@ def test_match_for_each_backend_asked() -> None:
         placement = index.begin(name, PROMPT, 0.0)
         assert placement is not None
         index.finish(name, placement, 1.0)
-    assert index.match(PROMPT, ["a", "b", "unknown"]) == {
-        "a": PrefixMatch(cached_tokens=96, evicted_tokens=0),
-        "b": PrefixMatch(cached_tokens=99, evicted_tokens=0),
-        "unknown": PrefixMatch(cached_tokens=0, evicted_tokens=0),
-    }
+    assert index.match(PROMPT, "a") == PrefixMatch(cached_tokens=96, evicted_tokens=0)
+    assert index.match(PROMPT, "b") == PrefixMatch(cached_tokens=99, evicted_tokens=0)
+    assert index.match(PROMPT, "unknown") == PrefixMatch(cached_tokens=0, evicted_tokens=0)
 
 
 def test_unknown_backend_places_nothing() -> None:
@@ -61,7 +59,7 @@ def test_clear_forgets_what_is_held(cache: CacheModel) -> None:
     index = index_with(a=cache)
     index.begin("a", PROMPT, 0.0)
     index.clear("a")
-    assert index.match(PROMPT, ["a"]) == {"a": PrefixMatch(0, 0)}
+    assert index.match(PROMPT, "a") == PrefixMatch(0, 0)
     assert index.begin("a", PROMPT, 1.0) is not None
 
 
@@ -74,7 +72,7 @@ def test_late_finish_after_the_backend_changed(cache: CacheModel, computed: bool
     assert placement is not None
     index.clear("a")
     index.finish("a", placement, 1.0, computed=computed)
-    assert index.match(PROMPT, ["a"])["a"].cached_tokens == 0
+    assert index.match(PROMPT, "a").cached_tokens == 0
     for replacement in (blocks(), slots()):
         late = index.begin("a", PROMPT, 2.0)
         assert late is not None
@@ -84,10 +82,10 @@ def test_late_finish_after_the_backend_changed(cache: CacheModel, computed: bool
         index.finish("a", late, 4.0, computed=computed)
         assert replacement.size_tokens > 0
         index.finish("a", current, 5.0)
-        assert index.match(PROMPT, ["a"])["a"].cached_tokens >= 96
+        assert index.match(PROMPT, "a").cached_tokens >= 96
     index.remove("a")
     index.finish("a", placement, 6.0, computed=computed)
-    assert index.match(PROMPT, ["a"]) == {"a": PrefixMatch(0, 0)}
+    assert index.match(PROMPT, "a") == PrefixMatch(0, 0)
 
 
 def test_failed_request_is_not_believed(cache: CacheModel) -> None:
@@ -96,7 +94,7 @@ def test_failed_request_is_not_believed(cache: CacheModel) -> None:
     placement = index.begin("a", PROMPT, 0.0)
     assert placement is not None
     index.finish("a", placement, 1.0, computed=False)
-    assert index.match(PROMPT, ["a"])["a"].cached_tokens == 0
+    assert index.match(PROMPT, "a").cached_tokens == 0
 
 
 def test_repr_shows_how_full_and_nothing_of_prompts() -> None:

@@ -32,19 +32,19 @@ def test_reuse_is_to_the_token() -> None:
     """All that is common, except the last token of the prompt."""
     cache = SlotCache(1, 100)
     assert serve(cache, "abcdefgh", 1) == 0
-    assert cache.match(prompt("abcdefgh")) == 7
-    assert cache.match(prompt("abcdefghi")) == 8
-    assert cache.match(prompt("abcxyz")) == 3
-    assert cache.match(prompt("")) == 0
+    assert cache.match(prompt("abcdefgh")).cached_tokens == 7
+    assert cache.match(prompt("abcdefghi")).cached_tokens == 8
+    assert cache.match(prompt("abcxyz")).cached_tokens == 3
+    assert cache.match(prompt("")).cached_tokens == 0
 
 
 def test_a_slot_holds_one_sequence() -> None:
     """The next prompt replaces it: unlike a paged cache, nothing else is kept."""
     cache = SlotCache(1, 100)
     serve(cache, "abcdefgh", 1)
-    assert cache.evicts(prompt("abcxyz")) == 5
+    assert cache.match(prompt("abcxyz")).evicted_tokens == 5
     serve(cache, "abcxyz", 2)
-    assert cache.match(prompt("abcdefgh")) == 3
+    assert cache.match(prompt("abcdefgh")).cached_tokens == 3
     assert cache.size_tokens == 6
 
 
@@ -55,22 +55,28 @@ def test_best_slot_if_similar_enough() -> None:
     running = [cache.begin(prompt(text), 0) for text in ("aaaaaaaa", "abbbbbbb", "cccccccc")]
     for now, placement in enumerate(running):
         cache.finish(placement, now)
-    assert cache.match(prompt("abbbx")) == 4
-    assert cache.evicts(prompt("abbbx")) == 4
-    assert cache.match(prompt("c" + "x" * 8)) == 1
-    assert cache.evicts(prompt("c" + "x" * 8)) == 7
-    assert (cache.match(prompt("c" + "x" * 9)), cache.evicts(prompt("c" + "x" * 9))) == (0, 8)
-    assert (cache.match(prompt("a" + "x" * 9)), cache.evicts(prompt("a" + "x" * 9))) == (1, 7)
+    assert cache.match(prompt("abbbx")).cached_tokens == 4
+    assert cache.match(prompt("abbbx")).evicted_tokens == 4
+    assert cache.match(prompt("c" + "x" * 8)).cached_tokens == 1
+    assert cache.match(prompt("c" + "x" * 8)).evicted_tokens == 7
+    assert (
+        cache.match(prompt("c" + "x" * 9)).cached_tokens,
+        cache.match(prompt("c" + "x" * 9)).evicted_tokens,
+    ) == (0, 8)
+    assert (
+        cache.match(prompt("a" + "x" * 9)).cached_tokens,
+        cache.match(prompt("a" + "x" * 9)).evicted_tokens,
+    ) == (1, 7)
 
 
 def test_free_slot_attracts_a_cold_prompt() -> None:
     """A slot never used counts as released before all others: nothing is evicted."""
     cache = SlotCache(2, 100)
     serve(cache, "abcdefgh", 1)
-    assert cache.evicts(prompt("xyz")) == 0
+    assert cache.match(prompt("xyz")).evicted_tokens == 0
     serve(cache, "xyz", 2)
-    assert cache.match(prompt("abcdefgh")) == 7
-    assert cache.evicts(prompt("pqr")) == 8
+    assert cache.match(prompt("abcdefgh")).cached_tokens == 7
+    assert cache.match(prompt("pqr")).evicted_tokens == 8
 
 
 def test_recency_is_at_release() -> None:
@@ -79,7 +85,7 @@ def test_recency_is_at_release() -> None:
     long, short = cache.begin(prompt("abcdefgh"), 1), cache.begin(prompt("xyzuvw"), 2)
     cache.finish(short, 3)
     cache.finish(long, 4)
-    assert cache.evicts(prompt("123")) == 6
+    assert cache.match(prompt("123")).evicted_tokens == 6
 
 
 def test_busy_slots_cannot_be_reused() -> None:
@@ -102,7 +108,7 @@ def test_all_busy_waits_for_the_first_released() -> None:
     assert cache.size_tokens == 8 + 9
     cache.finish(alpha, 4)
     cache.finish(waiting, 5)
-    assert cache.match(prompt("bbbbbbbb")) == 0
+    assert cache.match(prompt("bbbbbbbb")).cached_tokens == 0
 
 
 def test_first_come_first_served() -> None:
@@ -121,7 +127,7 @@ def test_those_who_give_up_waiting_take_no_slot() -> None:
     running, gone = cache.begin(prompt("aaaa"), 1), cache.begin(prompt("bbbb"), 2)
     cache.finish(gone, 3, computed=False)
     cache.finish(running, 4)
-    assert cache.match(prompt("aaaa")) == 3
+    assert cache.match(prompt("aaaa")).cached_tokens == 3
 
 
 def test_prompt_too_long_for_a_slot_never_enters() -> None:
@@ -129,10 +135,10 @@ def test_prompt_too_long_for_a_slot_never_enters() -> None:
     cache = SlotCache(1, 8)
     serve(cache, "abcdefg", 1)
     placement = cache.begin(prompt("abcdefgh"), 2)
-    assert (placement.cached_tokens, cache.evicts(prompt("abcdefgh"))) == (0, 0)
-    assert cache.match(prompt("abcdefg")) == 6
+    assert (placement.cached_tokens, cache.match(prompt("abcdefgh")).evicted_tokens) == (0, 0)
+    assert cache.match(prompt("abcdefg")).cached_tokens == 6
     cache.finish(placement, 3)
-    assert cache.match(prompt("abcdefg")) == 6
+    assert cache.match(prompt("abcdefg")).cached_tokens == 6
 
 
 def test_not_computed_believes_only_what_is_true_either_way() -> None:
@@ -140,7 +146,10 @@ def test_not_computed_believes_only_what_is_true_either_way() -> None:
     cache = SlotCache(1, 100)
     serve(cache, "abcdefgh", 1)
     cache.finish(cache.begin(prompt("abcdxyz"), 2), 3, computed=False)
-    assert (cache.match(prompt("abcdxyz")), cache.match(prompt("abcdefgh"))) == (4, 4)
+    assert (
+        cache.match(prompt("abcdxyz")).cached_tokens,
+        cache.match(prompt("abcdefgh")).cached_tokens,
+    ) == (4, 4)
 
 
 def test_finish_is_once_and_only_for_its_own_era() -> None:
@@ -156,21 +165,21 @@ def test_finish_is_once_and_only_for_its_own_era() -> None:
     cache.finish(second, 6, computed=False)
     assert "1 of 1 slots busy" in repr(cache)
     cache.finish(third, 7)
-    assert cache.match(prompt("cccc")) == 3
+    assert cache.match(prompt("cccc")).cached_tokens == 3
 
 
 def test_namespaces_share_nothing() -> None:
     """The same tokens under another seed are another prompt."""
     cache = SlotCache(1, 100)
     serve(cache, "abcdefgh", 1)
-    assert cache.match(prompt("abcdefgh", seed=2)) == 0
-    assert cache.evicts(prompt("abcdefgh", seed=2)) == 8
+    assert cache.match(prompt("abcdefgh", seed=2)).cached_tokens == 0
+    assert cache.match(prompt("abcdefgh", seed=2)).evicted_tokens == 8
 
 
 def test_ready_keys_of_a_trace() -> None:
     """Reuse is then in whole blocks, and never beyond the shorter prompt."""
     cache = SlotCache(1, 10_000)
     cache.finish(cache.begin(Prefix.of_blocks([1, 2, 3], 512, 1100), 1), 1)
-    assert cache.match(Prefix.of_blocks([1, 2, 9, 10], 512, 2048)) == 1024
-    assert cache.match(Prefix.of_blocks([1, 2, 3], 512, 1100)) == 1099
-    assert cache.match(Prefix.of_blocks([1, 2, 3, 4], 512, 2048)) == 1100
+    assert cache.match(Prefix.of_blocks([1, 2, 9, 10], 512, 2048)).cached_tokens == 1024
+    assert cache.match(Prefix.of_blocks([1, 2, 3], 512, 1100)).cached_tokens == 1099
+    assert cache.match(Prefix.of_blocks([1, 2, 3, 4], 512, 2048)).cached_tokens == 1100

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from tokenizers import AddedToken
 from tokenizers import Tokenizer as HuggingFaceTokenizer
 
 from prefold.proxy.errors import NotEncodable
-from prefold.proxy.tokens.encoder import Encoder
+from prefold.proxy.tokens.encoder import WORTH_WAITING_FOR, Encoder
 from prefold.proxy.tokens.tokenizer import LoadedTokenizer, load_tokenizer
 from tests.support.tiny_tokenizer import (
     CHATML,
@@ -85,13 +86,13 @@ async def test_a_next_turn_encodes_only_what_is_new(encoders: Encoders) -> None:
     encoder = encoders()
     assert encoder.cut == "<|im_start|>"
     for turns in (5, 6):
-        before = encoder.stats()["chars_encoded"]
+        before = encoder.stats()["tokens_encoded"]
         messages = conversation(turns)
         ids = await encoder.encode_chat(messages, None, {})
         assert ids.tolist() == encoders.whole(messages)
     after = encoder.stats()
     new = "".join(f"<|im_start|>{m['role']}\n{m['content']}<|im_end|>\n" for m in messages[-2:])
-    assert after["chars_encoded"] - before == len(new)
+    assert after["tokens_encoded"] - before == len(encoders.loaded.tokenizer.encode(new))
     # Both prompts hold a default system message, their turns and a generation prompt.
     assert after["segment_hits"] + after["segment_misses"] == (9 + 2) + (11 + 2)
     assert after["segment_misses"] == (9 + 2) + 2
@@ -226,3 +227,39 @@ async def test_lone_surrogates_are_not_encodable(encoders: Encoders) -> None:
     with pytest.raises(NotEncodable):
         await encoder.encode_chat(conversation(1), [tool], {})
     assert encoder.stats()["memo_entries"] == before
+
+
+def document(seed: int, end: str = "") -> list[dict[str, str]]:
+    words = random.Random(seed).choices(["hello", "and", "in", "the"], k=WORTH_WAITING_FOR // 3)
+    return [{"role": "user", "content": " ".join(words) + end}]
+
+
+async def test_of_a_text_that_begins_as_none_before_the_rest_comes_later(
+    encoders: Encoders,
+) -> None:
+    """What is known at once is its beginning, up to the first new piece; the rest is exact too."""
+    encoder = encoders()
+    await encoder.encode_chat([{"role": "user", "content": "in"}], None, {})
+    beginning = await encoder.begin_chat(document(1), None, {})
+    expected = encoders.whole(document(1))
+
+    assert beginning.whole is not None
+    assert beginning.ids.tolist() == expected[: len(beginning.ids)]
+    assert 0 < len(beginning.ids) < len(expected) < 4 * beginning.length
+    assert (await beginning.whole).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    "messages", [document(1), document(1, " and more"), [{"role": "user", "content": "in"}]]
+)
+async def test_what_may_be_cached_in_part_is_waited_for(
+    encoders: Encoders, messages: list[dict[str, str]]
+) -> None:
+    """The same text, one that goes on differently, and one too short to matter."""
+    encoder = encoders()
+    await encoder.encode_chat(document(1), None, {})
+    beginning = await encoder.begin_chat(messages, None, {})
+
+    assert beginning.whole is None
+    assert beginning.ids.tolist() == encoders.whole(messages)
+    assert beginning.length == len(beginning.ids)

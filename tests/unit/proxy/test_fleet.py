@@ -55,7 +55,7 @@ def compute(index: PrefixIndex) -> int:
         placement = index.begin("b", PROMPT, 0.0)
         if placement is not None:
             index.finish("b", placement, 1.0)
-    return index.match(PROMPT, ["b"])["b"].cached_tokens
+    return index.match(PROMPT, "b").cached_tokens
 
 
 @pytest.mark.parametrize(
@@ -88,5 +88,5 @@ async def test_a_backend_that_comes_back_holds_nothing(
     assert index.size_tokens("b") > 0, "it did not restart"
     await fleet.ready(mine, EngineFacts(models=(), capacity=capacity), True)
     assert index.size_tokens("b") == 0
-    assert index.match(PROMPT, ["b"])["b"] == NOTHING
+    assert index.match(PROMPT, "b") == NOTHING
     assert mine.mode is Mode.FEEDBACK

@@ -17,7 +17,7 @@ HELLO = [{"role": "user", "content": "hello"}]
 
 
 def chat(raw: bytes) -> ChatBody:
-    body = parse(ChatBody, raw, Bounds()).body
+    body = parse(ChatBody, raw, Bounds())
     assert isinstance(body, ChatBody)
     return body
 
@@ -94,7 +94,7 @@ def test_deep_nesting_is_refused_whether_it_is_read_or_not(raw: bytes) -> None:
 @pytest.mark.parametrize("prompt", ["text", [1, 2, 3], ["a", "b"], [[1, 2], [3]]])
 def test_all_forms_of_a_completion_prompt_are_read(prompt: object) -> None:
     """Text, token ids, and lists of either."""
-    body = parse(CompletionBody, json.dumps({"prompt": prompt}).encode(), Bounds()).body
+    body = parse(CompletionBody, json.dumps({"prompt": prompt}).encode(), Bounds())
 
     assert isinstance(body, CompletionBody)
     assert body.prompt == prompt
@@ -114,7 +114,7 @@ def test_all_forms_of_a_completion_prompt_are_read(prompt: object) -> None:
 )
 def test_requests_of_several_sequences_are_told(members: dict[str, Any], several: bool) -> None:
     """vLLM reports the cached tokens of one of them, the last or the first."""
-    assert parse(CompletionBody, json.dumps(members).encode(), Bounds()).body.several is several
+    assert parse(CompletionBody, json.dumps(members).encode(), Bounds()).several is several
 
 
 def test_several_answers_to_a_chat_are_several_sequences() -> None:
@@ -146,8 +146,8 @@ def test_what_changes_how_a_prompt_is_made_is_seen(
     """Such prompts have no ids that we could claim; with the defaults they have."""
     plain: dict[str, Any] = {"messages": HELLO, "prompt": "a"}
     defaults = dict.fromkeys(member)
-    assert not parse(kind, json.dumps(plain | defaults).encode(), Bounds()).body.alters_prompt
-    assert parse(kind, json.dumps(plain | member).encode(), Bounds()).body.alters_prompt
+    assert not parse(kind, json.dumps(plain | defaults).encode(), Bounds()).alters_prompt
+    assert parse(kind, json.dumps(plain | member).encode(), Bounds()).alters_prompt
 
 
 @pytest.mark.parametrize("padding", [0, 10_000])
@@ -160,4 +160,4 @@ def test_a_model_that_is_named_twice_is_refused(key: str, padding: int) -> None:
     with pytest.raises(BadRequest, match="more than once"):
         parse(ChatBody, raw, Bounds())
     inner = f'{{"model":"a","messages":[{{"content":"{text}"}}],"metadata":{{"{key}":"b"}}}}'
-    assert parse(ChatBody, inner.encode(), Bounds()).body.model == "a"
+    assert parse(ChatBody, inner.encode(), Bounds()).model == "a"

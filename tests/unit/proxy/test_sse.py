@@ -1,6 +1,8 @@
 """Cutting a byte stream into whole events."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from prefold.proxy.sse import EventSplitter, EventTooLong, event_data
 
@@ -70,3 +72,11 @@ def test_an_event_of_megabytes_in_small_reads_is_joined_once() -> None:
 def test_the_data_of_an_event(event: bytes, data: bytes | None) -> None:
     """One leading space is dropped, several data lines are joined, other fields ignored."""
     assert event_data(event) == data
+
+
+@given(st.lists(st.sampled_from(["a", "\n", "\r", "\r\n", "\n\n", "data: x"]), max_size=8))
+def test_whole_events_are_cut_as_byte_by_byte(pieces: list[str]) -> None:
+    """The short way for the usual form of a read changes nothing."""
+    raw = "".join(pieces).encode()
+
+    assert split(raw) == split(*(bytes([byte]) for byte in raw))

@@ -1,0 +1,102 @@
+"""Long texts of messages, each known by a short mark that stands for it while a chat is rendered.
+
+The same long system prompt or document comes again with each question. Rendering it, cutting the
+result and looking the pieces up would read it five times over.
+"""
+
+import re
+from collections import OrderedDict
+from collections.abc import Sequence
+from secrets import token_hex
+from sys import getsizeof
+
+from xxhash import xxh3_64_intdigest
+
+from prefold.proxy.tokens.chat_request import Message
+
+LONG = 1024
+"""Characters from which on a mark is cheaper."""
+_MARK = re.compile("\ue000[0-9a-f]{16}\ue001")
+_UNMARKED_PREFIX = "x-anthropic-billing-header"  # vLLM looks for it in system messages
+_ENTRY_BYTES = 400
+MAX_BEGINNINGS = 65_536
+
+
+class LongTexts:
+    """Holds at most `max_bytes`, the least recently used go first. Marks are random, so that no
+    client can write one, and are never used twice."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        self._marks: OrderedDict[str, str] = OrderedDict()
+        self._texts: dict[str, str] = {}
+        self._beginnings: OrderedDict[int, None] = OrderedDict()
+        self._new: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._marks)
+
+    def marked(self, messages: Sequence[Message]) -> list[Message]:
+        """The messages, with marks for contents that are long; white space at their ends stays
+        beside the mark, since templates trim."""
+        return [
+            {**message, "content": self._with_mark(content)}
+            if isinstance(content := message.get("content"), str)
+            and len(content) >= LONG
+            and not content.startswith(_UNMARKED_PREFIX)
+            else message
+            for message in messages
+        ]
+
+    def whole(self, piece: str) -> str:
+        """With the texts in place of their marks; what was marked last is here."""
+        return _MARK.sub(lambda mark: self._texts.get(mark[0], mark[0]), piece)
+
+    def begins_anew(self, piece: str) -> bool:
+        """Whether a text in it was marked just now, and begins as none before it did."""
+        return any(mark in self._new for mark in _MARK.findall(piece))
+
+    def _with_mark(self, content: str) -> str:
+        text = content.strip()
+        if len(text) == len(content):
+            return self._mark(text)
+        if len(text) < LONG:
+            return content
+        start = content.index(text[0])  # nothing but white space is before it
+        return content[:start] + self._mark(text) + content[start + len(text) :]
+
+    def _mark(self, text: str) -> str:
+        mark = self._marks.get(text)
+        if mark is not None:
+            self._marks.move_to_end(text)
+            return mark
+        mark = f"\ue000{token_hex(8)}\ue001"
+        self._marks[text] = mark
+        self._texts[mark] = text
+        self._bytes += _size(text)
+        if self._note_beginning(text):
+            self._new.add(mark)
+        return mark
+
+    def _note_beginning(self, text: str) -> bool:
+        """Whether it is a new one."""
+        key = xxh3_64_intdigest(text[:LONG].encode("utf-8", "surrogatepass"))
+        known = key in self._beginnings
+        self._beginnings[key] = None
+        self._beginnings.move_to_end(key)
+        if len(self._beginnings) > MAX_BEGINNINGS:
+            self._beginnings.popitem(last=False)
+        return not known
+
+    def trim(self) -> None:
+        """Back to the bound, once the marks of a request are no longer needed."""
+        self._new.clear()
+        while self._bytes > self._max_bytes:
+            text, mark = self._marks.popitem(last=False)
+            del self._texts[mark]
+            self._bytes -= _size(text)
+
+
+def _size(text: str) -> int:
+    return getsizeof(text) + _ENTRY_BYTES

@@ -1,0 +1,193 @@
+"""What workers and their parent tell each other, and its bytes: frames of 4 bytes length, 1 byte
+kind, 2 bytes sender, then a msgpack list of messages.
+
+What is for the other workers comes in frames of its own, which the parent passes on as they are.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from enum import IntEnum
+from typing import Any
+
+import msgspec
+
+from prefold.backends.health import Outcome
+from prefold.measurement.record import RequestRecord
+from prefold.prefix_index.deltas import Finished, Placed
+from prefold.proxy import settings as given
+from prefold.proxy.settings import Settings
+
+HEAD = struct.Struct("<IBH")
+MAX_FRAME = 256 * 1024 * 1024
+
+
+class Kind(IntEnum):
+    PEERS = 1
+    PARENT = 2
+    ORDERS = 3
+
+
+class Message(msgspec.Struct, array_like=True, tag=str.lower):
+    """To be subclassed."""
+
+
+# To the other workers.
+
+
+class Made(Message):
+    """A backend made a response."""
+
+    tenant: str
+    response_id: str
+    backend: str
+
+
+class Ended(Message):
+    """An exchange with a backend failed, or succeeded after failures."""
+
+    backend: str
+    outcome: Outcome
+    trial: bool
+
+
+class Down(Message):
+    """A backend says that it is not ready, or nothing listens there."""
+
+    backend: str
+
+
+class Harmed(Message):
+    """A backend broke under the request of this digest; "": it was answered."""
+
+    digest: bytes
+    backend: str
+
+
+class Rated(Message):
+    """A prefill was seen to take so long."""
+
+    backend: str
+    tokens: int
+    seconds: float
+
+
+class Forgot(Message):
+    """Some of the sender's deltas are lost: what it had under way is known to nobody."""
+
+
+Peers = Placed | Finished | Made | Ended | Down | Harmed | Rated | Forgot
+
+
+# To the parent.
+
+
+class Listening(Message):
+    """The worker serves."""
+
+
+class Wanted(Message):
+    """What does this backend hold?"""
+
+    backend: str
+
+
+class Recorded(Message):
+    record: RequestRecord
+
+
+class Status(Message):
+    """How things are with a worker, told every second. `modes`: of each backend, with the reason;
+    `believed`: tokens; `tokenizers`: by model; requests `waiting` for a
+    place; `lost` records since it started."""
+
+    modes: dict[str, tuple[str, str]]
+    believed: dict[str, int]
+    tokenizers: dict[str, dict[str, int]]
+    waiting: int
+    lost: int
+
+
+Parent = Listening | Wanted | Recorded | Status
+
+
+# From the parent.
+
+
+class Start(Message):
+    """The first one. `slots`: where in the table a backend's numbers are."""
+
+    settings: Settings
+    number: int
+    workers: int
+    log_level: int
+    slots: dict[str, int]
+
+
+class Backends(Message):
+    """Those there are from now on."""
+
+    backends: tuple[given.Backend, ...]
+    slots: dict[str, int]
+
+
+class Emptied(Message):
+    """A backend lost its cache."""
+
+    backend: str
+
+
+class Gone(Message):
+    """A worker has died, or lost what it had to tell."""
+
+    source: int
+
+
+Orders = Start | Backends | Emptied | Gone
+
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODERS: Mapping[Kind, msgspec.msgpack.Decoder[Any]] = {
+    Kind.PEERS: msgspec.msgpack.Decoder(list[Peers]),
+    Kind.PARENT: msgspec.msgpack.Decoder(list[Parent]),
+    Kind.ORDERS: msgspec.msgpack.Decoder(list[Orders]),
+}
+
+
+class Frame(msgspec.Struct, frozen=True):
+    kind: Kind
+    source: int
+    payload: bytes
+
+    def messages(self) -> Sequence[Peers | Parent | Orders]:
+        """Raises msgspec.MsgspecError."""
+        read: Sequence[Peers | Parent | Orders] = _DECODERS[self.kind].decode(self.payload)
+        return read
+
+    def encoded(self) -> bytes:
+        return HEAD.pack(len(self.payload), self.kind, self.source) + self.payload
+
+
+def frame(kind: Kind, source: int, messages: Sequence[Peers | Parent | Orders]) -> Frame:
+    return Frame(kind, source, _ENCODER.encode(messages))
+
+
+class FrameReader:
+    """Frames out of a stream's pieces. Mutable."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[Frame]:
+        """Raises ValueError for what is no frame."""
+        self._buffer += data
+        while len(self._buffer) >= HEAD.size:
+            length, kind, source = HEAD.unpack_from(self._buffer)
+            if length > MAX_FRAME:
+                raise ValueError(f"a frame of {length} bytes")
+            end = HEAD.size + length
+            if len(self._buffer) < end:
+                return
+            payload = bytes(self._buffer[HEAD.size : end])
+            del self._buffer[:end]
+            yield Frame(Kind(kind), source, payload)
