@@ -17,7 +17,7 @@ from prefold.proxy.errors import NotEncodable, TokenizerError
 from prefold.proxy.tokens.chat_request import Chat, Message, Prepared, TemplateTraits, check
 from prefold.proxy.tokens.dialect_llama_cpp import prepare_for_llama_cpp
 from prefold.proxy.tokens.dialect_vllm import prepare_for_vllm
-from prefold.proxy.tokens.opaque_contents import passes_contents_on
+from prefold.proxy.tokens.opaque_contents import Passing, passes_contents_on
 from prefold.proxy.tokens.probe_chats import probe_chats
 from prefold.proxy.tokens.render_process import RenderProcess, Unreadable
 from prefold.proxy.tokens.render_worker import FAST, REFERENCE
@@ -68,13 +68,14 @@ class ChatTemplate:
         self.dialect = dialect
         self._prepare = _PREPARE[dialect]
         self._tokens = {"bos_token": bos_token or "", "eos_token": eos_token or ""}
-        self._start = (bos_token or "") if starts_with_bos else ""
+        self.start = (bos_token or "") if starts_with_bos else ""
+        """With what every prompt begins, whether or not the template or a content writes it."""
         self._process = RenderProcess(source)
         self._engine = REFERENCE  # of the process
         self._fast: MiniJinja | None = None
         self._namespaces: frozenset[str] = frozenset()
-        self.passes_contents_on = False
-        """It does not look into contents (`opaque_contents`)."""
+        self.passing: Passing | None = None
+        """Unless it looks into contents."""
         try:
             self._load(source, time.monotonic() + load_s)
         except (OverBound, Unreadable, jinja2.TemplateError) as error:
@@ -152,7 +153,7 @@ class ChatTemplate:
         check(chat)
         prepared = self._prepare(self.traits, chat)
         text = prepared.finish(render({**self._tokens, **prepared.variables}))
-        return text if text.startswith(self._start) else self._start + text
+        return text if text.startswith(self.start) else self.start + text
 
     def _load(self, source: str, until: float) -> None:
         """Find the traits and the library; all rendering is in the other process. Raises OverBound,
@@ -187,7 +188,7 @@ class ChatTemplate:
             self._verdict = f"minijinja's limits do not bound it: {error}"
         else:
             self._fast = MiniJinja(source)
-            self.passes_contents_on = passes_contents_on(tree)
+            self.passing = passes_contents_on(tree)
             self._verdict = f"minijinja gave the same text on {len(probe_chats())} probe chats"
             self._process.close()
 

@@ -12,13 +12,15 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from prefold.proxy.errors import NotEncodable
 from prefold.proxy.tokens.chat_request import Chat, Message
 from prefold.proxy.tokens.chat_template import ChatTemplate
-from prefold.proxy.tokens.long_texts import LongTexts
+from prefold.proxy.tokens.long_texts import LongTexts, hides_start
 from prefold.proxy.tokens.segment_memo import SegmentMemo
+from prefold.proxy.tokens.skeletons import Skeletons
 from prefold.proxy.tokens.token_libraries import TokenIds
 from prefold.proxy.tokens.tokenizer import Tokenizer
 
@@ -68,9 +70,13 @@ class Encoder:
         self._tokenizer = tokenizer
         self._template = template
         self._long: LongTexts | None = None
-        if template is not None and template.passes_contents_on:
+        self._skeletons: Skeletons | None = None
+        if template is not None and template.passing is not None:
             memo_bytes //= 2
             self._long = LongTexts(memo_bytes)
+            self._skeletons = Skeletons(
+                template.passing, template.start, template.render_chat, self._split
+            )
         self._memo = SegmentMemo(memo_bytes)
         self._inline_chars = inline_chars if tokenizer.fast else 0
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="prefold-encode")
@@ -122,8 +128,6 @@ class Encoder:
         """
         if self._template is None:
             raise NotEncodable("the model has no chat template")
-        if self._long is not None and self._template.fast and not continue_final_message:
-            messages = self._long.marked(messages)
         chat = Chat(
             messages=messages,
             tools=tools,
@@ -133,12 +137,7 @@ class Encoder:
             documents=documents,
             reasoning_effort=reasoning_effort,
         )
-        if self._template.fast:
-            text = self._template.render_chat(chat)
-        else:  # it waits for another process
-            loop = asyncio.get_running_loop()
-            text = await loop.run_in_executor(self._thread, self._template.render_chat, chat)
-        looked_up = self._look_up(text)
+        looked_up = self._look_up(self._known_segments(chat) or await self._segments(chat))
         chars = sum(map(len, looked_up.texts))
         if not looked_up.anew or chars < WORTH_WAITING_FOR:
             ids = await self._joined(looked_up)
@@ -150,7 +149,7 @@ class Encoder:
     async def encode_text(self, text: str, add_bos: bool = True) -> TokenIds:
         """Ids of a plain completion prompt, by default with the BOS an engine puts before it."""
         start = self._bos_ids if add_bos else _NO_IDS
-        return np.concatenate([start, await self._joined(self._look_up(text))])
+        return np.concatenate([start, await self._joined(self._look_up(self._split(text)))])
 
     def stats(self) -> dict[str, int]:
         """Counters since the start, and the memo's present size."""
@@ -175,8 +174,34 @@ class Encoder:
         if self._template is not None:
             self._template.close()
 
-    def _look_up(self, text: str) -> _LookUp:
-        segments = _split(text, self.cut)
+    def _known_segments(self, chat: Chat) -> list[str] | None:
+        """Without rendering it; None where it must be."""
+        if self._skeletons is None or self._long is None:
+            return None
+        if chat.tools or chat.extra or chat.documents is not None or chat.continue_final_message:
+            return None
+        if chat.reasoning_effort is not None:
+            return None
+        return self._skeletons.segments(chat.messages, chat.add_generation_prompt, self._long.short)
+
+    async def _segments(self, chat: Chat) -> list[str]:
+        if self._template is None:
+            raise NotEncodable("the model has no chat template")
+        if not self._template.fast:  # it waits for another process
+            loop = asyncio.get_running_loop()
+            text = await loop.run_in_executor(self._thread, self._template.render_chat, chat)
+            return self._split(text)
+        if self._long is not None and not chat.continue_final_message:
+            marked = msgspec.structs.replace(chat, messages=self._long.marked(chat.messages))
+            text = self._template.render_chat(marked)
+            if not hides_start(text, self._template.start):
+                return self._split(text)
+        return self._split(self._template.render_chat(chat))
+
+    def _split(self, text: str) -> list[str]:
+        return _split(text, self.cut)
+
+    def _look_up(self, segments: list[str]) -> _LookUp:
         found: list[TokenIds] = []
         missing: dict[int, str] = {}
         for place, segment in enumerate(segments):

@@ -17,9 +17,18 @@ from prefold.proxy.tokens.chat_request import Message
 LONG = 1024
 """Characters from which on a mark is cheaper."""
 _MARK = re.compile("\ue000[0-9a-f]{16}\ue001")
-_UNMARKED_PREFIX = "x-anthropic-billing-header"  # vLLM looks for it in system messages
+UNMARKED = "x-anthropic-billing-header"  # vLLM looks for it in system messages
 _ENTRY_BYTES = 400
 MAX_BEGINNINGS = 65_536
+
+
+def hides_start(text: str, start: str) -> bool:
+    """Whether the first mark in `text` stands where the engine looks for its `start`: then it may
+    be the marked text that decides whether it is put there."""
+    mark = _MARK.search(text)
+    if mark is None or not start:
+        return False
+    return start.startswith(text[: mark.start()].removeprefix(start))
 
 
 class LongTexts:
@@ -41,10 +50,10 @@ class LongTexts:
         """The messages, with marks for contents that are long; white space at their ends stays
         beside the mark, since templates trim."""
         return [
-            {**message, "content": self._with_mark(content)}
+            {**message, "content": self.short(content)}
             if isinstance(content := message.get("content"), str)
             and len(content) >= LONG
-            and not content.startswith(_UNMARKED_PREFIX)
+            and not content.startswith(UNMARKED)
             else message
             for message in messages
         ]
@@ -57,7 +66,10 @@ class LongTexts:
         """Whether a text in it was marked just now, and begins as none before it did."""
         return any(mark in self._new for mark in _MARK.findall(piece))
 
-    def _with_mark(self, content: str) -> str:
+    def short(self, content: str) -> str:
+        """With a mark in place of all that is not white space at its ends, if it is long."""
+        if len(content) < LONG:
+            return content
         text = content.strip()
         if len(text) == len(content):
             return self._mark(text)

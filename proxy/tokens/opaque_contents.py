@@ -12,6 +12,7 @@ assigned, wherever that is in the template.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TypeGuard
 
@@ -19,6 +20,7 @@ from jinja2 import nodes
 
 _TYPE_TESTS = {"string", "defined", "undefined", "none", "mapping", "sequence", "iterable"}
 _EQUALITY = {"eq", "ne"}
+_CONSTANT = {"namespace", "range", "raise_exception"}
 _INDICES = (nodes.Const, nodes.Slice, nodes.Name, nodes.Neg, nodes.Add, nodes.Sub)
 _NEIGHBOURS = {"previtem", "nextitem"}
 """By which a loop gives its messages once more."""
@@ -42,16 +44,34 @@ class _LooksInside(Exception):
     """Or might."""
 
 
-def passes_contents_on(tree: nodes.Template) -> bool:
-    """For contents that are texts without white space at either end, longer than any constant."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passing:
+    """What a template that passes contents on does to them, or with them, at most."""
+
+    trims: bool
+    compares: bool
+    """With constants, which are shorter than LONGER_THAN_CONSTANTS."""
+    constant: bool
+    """The same chat gives the same text at any time."""
+
+
+def passes_contents_on(tree: nodes.Template) -> Passing | None:
+    """For contents that are texts, not empty, and no constant of the template. None: it looks into
+    them, or may."""
+    flow = _Flow(tree)
     try:
-        _Flow(tree).check()
+        flow.check()
     except _LooksInside:
-        return False
-    return True
+        return None
+    called = [call.node for call in tree.find_all(nodes.Call)]
+    constant = all(not isinstance(node, nodes.Name) or node.name in _CONSTANT for node in called)
+    return Passing(trims=flow.trims, compares=flow.compares, constant=constant)
 
 
 class _Flow:
+    trims = False
+    compares = False
+
     def __init__(self, tree: nodes.Template) -> None:
         self._tree = tree
         self._names: dict[str, _Kind] = {"messages": _Kind.LIST}
@@ -161,8 +181,10 @@ class _Flow:
         if isinstance(node, nodes.Output | nodes.Add | nodes.Concat):
             return True
         if isinstance(node, nodes.Filter):
+            self.trims = True
             return node.name == "trim" and not node.args and not node.kwargs
         if isinstance(node, nodes.Compare):
+            self.compares = True
             return all(
                 operand.op in _EQUALITY and _is_short_constant(operand.expr) for operand in node.ops
             )

@@ -1,5 +1,5 @@
 """What workers and their parent tell each other, and its bytes: frames of 4 bytes length, 1 byte
-kind, 2 bytes sender, then a msgpack list of messages.
+kind, 4 bytes sender, then a msgpack list of messages.
 
 What is for the other workers comes in frames of its own, which the parent passes on as they are.
 """
@@ -19,7 +19,7 @@ from prefold.prefix_index.deltas import Finished, Placed
 from prefold.proxy import settings as given
 from prefold.proxy.settings import Settings
 
-HEAD = struct.Struct("<IBH")
+HEAD = struct.Struct("<IBI")
 MAX_FRAME = 256 * 1024 * 1024
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prefold.proxy.tokens.long_texts import LONG, LongTexts
+from prefold.proxy.tokens.long_texts import LONG, LongTexts, hides_start
 from prefold.proxy.tokens.opaque_contents import passes_contents_on
 from prefold.proxy.tokens.template_engines import MiniJinja, parse
 from tests.support.tiny_tokenizer import CHATML, TOOLS_CHATML
@@ -27,7 +27,7 @@ PASSING = [
 @pytest.mark.parametrize("source", PASSING)
 def test_templates_that_only_write_contents(source: str) -> None:
     """Joined, trimmed, tested for emptiness or type, compared with a constant."""
-    assert passes_contents_on(parse(source))
+    assert passes_contents_on(parse(source)) is not None
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_templates_that_only_write_contents(source: str) -> None:
 )
 def test_templates_that_look_into_contents(source: str) -> None:
     """Or that reach them by a way that is not followed."""
-    assert not passes_contents_on(parse(source))
+    assert passes_contents_on(parse(source)) is None
 
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=4)
@@ -111,3 +111,23 @@ def test_what_a_client_writes_is_no_mark() -> None:
     fake = "\ue000" + "0" * 16 + "\ue001"
 
     assert LongTexts(1 << 20).whole(fake) == fake
+
+
+@pytest.mark.parametrize(
+    ("before", "start", "hidden"),
+    [
+        ("", "", False),
+        ("", "<s>", True),
+        ("<s>", "<s>", True),
+        ("<s", "<s>", True),
+        ("a", "<s>", False),
+    ],
+)
+def test_a_mark_may_hide_what_the_engine_looks_for_at_the_start(
+    before: str, start: str, hidden: bool
+) -> None:
+    """A text that begins with the BOS, where a prompt does."""
+    [message] = LongTexts(1 << 20).marked([{"role": "user", "content": "a" * LONG}])
+
+    assert hides_start(before + message["content"], start) is hidden
+    assert not hides_start("a" * LONG, start)
