@@ -6,15 +6,17 @@ import math
 from collections.abc import Callable
 from enum import StrEnum
 from ssl import SSLContext
-from typing import Protocol
+from typing import Literal, Protocol
 
 from prefold.backends.engine import Engine, EngineFacts
 from prefold.backends.health import Health, HealthRules, Outcome
+from prefold.backends.kv_events.subscriber import Source
 
 
 class Mode(StrEnum):
     """How well a backend's cache is known, best first. A drop is always visible."""
 
+    EVENTS = "events"  # exact tokens, and the engine tells what its cache holds
     FEEDBACK = "feedback"  # exact tokens, and the engine reports cached tokens
     APPROXIMATE = "approximate"  # tokenizer unknown or different: prompt bytes stand for tokens
 
@@ -97,6 +99,7 @@ class Backend:
         ssl: SSLContext | None = None,
         pass_client_key: bool = False,
         max_in_flight: int = 512,
+        event_source: Source | Literal["ask"] | None = None,
     ) -> None:
         self.name = name
         self.url = url
@@ -106,6 +109,8 @@ class Backend:
         """For an https URL; None: its certificate is checked against the system's authorities."""
         self.pass_client_key = pass_client_key
         self.max_in_flight = max_in_flight
+        self.event_source = event_source
+        """Where its KV events are to be had; "ask": where it says itself; None: not followed."""
         self.health = Health(rules)
         self.facts = None
         self.mode = Mode.APPROXIMATE
@@ -148,7 +153,10 @@ class Backend:
     @facts.setter
     def facts(self, facts: EngineFacts | None) -> None:
         self._facts = facts
-        self._models = frozenset(served.id for served in facts.models) if facts else frozenset()
+        models = facts.models if facts is not None else ()
+        self._models = frozenset(served.id for served in models)
+        self.adapters = frozenset(served.id for served in models if served.card.get("parent"))
+        """Of the models it serves, those that are adapters: vLLM lists their base as the parent."""
 
     @property
     def waiting(self) -> int:

@@ -96,16 +96,29 @@ class BackendPool:
     def prefill_rate(self, backend: Backend) -> float:
         """Tokens per second as learned; before that the mean of what others have shown, so that a
         backend is not preferred, or shunned, for being new."""
-        own = backend.rate.tokens_per_s
-        if own is not None:
-            return own
-        rates = [other.rate.tokens_per_s for other in self]
+        return self._prefill_rates([backend])[0]
+
+    def routing_rates(self, backends: Sequence[Backend], now: float) -> list[float]:
+        """What routing is to take their rates for: less than they are while one has just returned.
+        In the order given; the mean is taken at most once."""
+        rates = self._prefill_rates(backends)
+        return [
+            rate * backend.health.warmth(now) for backend, rate in zip(backends, rates, strict=True)
+        ]
+
+    def _prefill_rates(self, backends: Sequence[Backend]) -> list[float]:
+        learned = [backend.rate.tokens_per_s for backend in backends]
+        known = [rate for rate in learned if rate is not None]
+        if len(known) == len(learned):
+            return known
+        mean = self._mean_rate()
+        return [mean if rate is None else rate for rate in learned]
+
+    def _mean_rate(self) -> float:
+        """Over the whole fleet."""
+        rates = [backend.rate.tokens_per_s for backend in self]
         known = [rate for rate in rates if rate is not None]
         return sum(known) / len(known) if known else self._initial_rate
-
-    def routing_rate(self, backend: Backend, now: float) -> float:
-        """What routing is to take its rate for: less than it is, while it has just returned."""
-        return self.prefill_rate(backend) * backend.health.warmth(now)
 
     def __repr__(self) -> str:
         return f"<BackendPool {list(self)!r}>"

@@ -74,7 +74,10 @@ class EventCache:
         self.orphans = 0
         """Blocks stored behind unknown ones, so that they could not be named. Only ever rises."""
         self._stored_in_a_row = 0
+        self._device: dict[int, int] = {}
+        """By key, the handles that have copies there: one, but for hash functions we know not."""
         self.clear()
+        self._forget()
 
     def __repr__(self) -> str:
         return (
@@ -126,8 +129,8 @@ class EventCache:
         self._promises.expire(now)
 
     def clear(self) -> None:
-        """The engine lost everything, its requests too."""
-        self._forget()
+        """The engine lost its requests. What it holds is only ever its own events' to say: who
+        noticed a restart by other means may come after the first of them."""
         self._promises = Promises()
         self._era = object()
 
@@ -225,9 +228,11 @@ class EventCache:
         self._refused = reason
 
     def _forget(self) -> None:
+        """Also promises of what had come by now: it is gone again."""
+        for key in self._device:
+            self._promises.spent(key)
         self._blocks: dict[Handle, _Block] = {}
-        self._device: dict[int, int] = {}
-        """By key, the handles that have copies there: one, but for hash functions we know not."""
+        self._device = {}
         self._host: dict[int, int] = {}
         self._copies = 0
         """On the device, of all blocks."""

@@ -65,6 +65,9 @@ class NewBackend(msgspec.Struct, forbid_unknown_fields=True):
     api_key: str = ""
     pass_client_key: bool = False
     max_in_flight: Annotated[int, msgspec.Meta(ge=1)] = 512
+    kv_events: str = ""
+    kv_replay: str = ""
+    kv_topic: str = ""
 
 
 def admin_app(proxy: Operated) -> web.Application:

@@ -25,6 +25,7 @@ from prefold.proxy.catalog import ModelCatalog, ModelSource
 from prefold.proxy.fleet import Fleet
 from prefold.proxy.gate import Gate
 from prefold.proxy.keys import KeyRing
+from prefold.proxy.kv_events import Feeds
 from prefold.proxy.lifecycle import Lifecycle
 from prefold.proxy.openai import Bounds
 from prefold.proxy.pins import Pins
@@ -55,6 +56,7 @@ class Proxy:
     lifecycle: Lifecycle
     reloader: Reloader
     watches: Watches
+    feeds: Feeds
     metrics: Metrics
     books: Books
     waiting: Callable[[], int]
@@ -120,13 +122,16 @@ async def build(
             except Exception as error:  # noqa: BLE001 - a fault in the books fails no request
                 log.error("a request could not be recorded: %s", type(error).__name__)
 
+        secret = _secret(settings)
         fleet = Fleet(
             index=index,
             catalog=catalog,
             endpoint=lambda backend: monitor.endpoint(backend),
             default_capacity_tokens=settings.index.default_capacity_tokens,
             default_block_tokens=settings.index.default_block_tokens,
+            secret=secret,
         )
+        await stack.enter_async_context(fleet.feeds)
         monitor = Monitor(
             client=client,
             interval_s=settings.health.interval_s,
@@ -136,7 +141,6 @@ async def build(
         )
         watches = await stack.enter_async_context(Watches(monitor))
         pins, isolate = own.pins, bool(settings.keys)
-        secret = _secret(settings)
         selector = Selector(
             pool=pool,
             index=index,
@@ -188,9 +192,15 @@ async def build(
             gate=_gate(settings, own.limiter, clock),
             lifecycle=Lifecycle(),
             reloader=Reloader(
-                settings=settings, load=load, pool=pool, index=index, watches=watches
+                settings=settings,
+                load=load,
+                pool=pool,
+                index=index,
+                watches=watches,
+                feeds=fleet.feeds,
             ),
             watches=watches,
+            feeds=fleet.feeds,
             metrics=metrics,
             books=books,
             waiting=lambda: admission.waiting,
@@ -220,6 +230,7 @@ def _catalog(settings: Settings) -> ModelCatalog:
         {alias: name for name, model in settings.models.items() for alias in model.aliases},
         memo_bytes=int(settings.tokens.memo_mib * 2**20),
         inline_chars=settings.tokens.inline_chars,
+        alone=settings.server.workers == 1,
     )
 
 
@@ -246,6 +257,7 @@ def _weights(settings: Settings) -> Weights:
     routing = settings.routing
     return Weights(
         eviction_price=routing.eviction_price,
+        crowd_price=routing.crowd_price,
         decode_penalty_s=routing.decode_penalty_s,
         noise_relative=routing.noise_relative,
         noise_s=routing.noise_s,

@@ -34,11 +34,14 @@ class ModelCatalog:
         *,
         memo_bytes: int,
         inline_chars: int,
+        alone: bool = True,
     ) -> None:
+        """The last three are those of each Encoder."""
         self._sources = sources
         self._aliases = aliases
         self._memo_bytes = memo_bytes
         self._inline_chars = inline_chars
+        self._alone = alone
         self._encoders: dict[str, Encoder] = {}
         self._problems: dict[str, str] = {}
         self._dialects: dict[str, Dialect] = {}
@@ -97,6 +100,7 @@ class ModelCatalog:
                 loaded.template,
                 memo_bytes=self._memo_bytes,
                 inline_chars=self._inline_chars,
+                alone=self._alone,
             )
             self._dialects[model] = loaded.dialect
 

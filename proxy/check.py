@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import json
 import time
+from contextlib import suppress
 from typing import Any
 
 from rich.console import Console
@@ -14,6 +16,9 @@ from prefold.backends.engine import BlockCapacity, NoPrefixCache, SlotCapacity
 from prefold.proxy.app import Proxy, build
 from prefold.proxy.settings import Settings
 from prefold.proxy.settings_checks import SECRETS
+
+EVENTS_S = 2.0
+"""How long a stream of KV events may take to tell what there is."""
 
 
 def print_settings(settings: Settings) -> None:
@@ -34,6 +39,9 @@ async def check_backends(settings: Settings) -> bool:
     async with build(settings) as proxy:
         for backend in proxy.pool:
             await proxy.monitor.probe(backend)
+            if (feed := proxy.feeds.get(backend.name)) is not None:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(feed.trusted.wait(), EVENTS_S)
             _print_backend(console, proxy, backend)
         for model in proxy.pool.models():
             encoder = proxy.catalog.encoder(model)
@@ -55,6 +63,7 @@ def _print_backend(console: Console, proxy: Proxy, backend: Backend) -> None:
         "engine": backend.engine.name if backend.engine is not None else "unknown",
         "models": ", ".join(model.id for model in facts.models),
         "KV cache": _capacity(backend),
+        "KV events": _events(proxy, backend),
         "mode": f"{backend.mode}: {backend.mode_reason}",
         "policy": proxy.settings.routing.policy,
     }
@@ -73,6 +82,15 @@ def _capacity(backend: Backend) -> str:
             return "none: prefix caching is off in this engine"
         case None:
             return "unknown"
+
+
+def _events(proxy: Proxy, backend: Backend) -> str:
+    feed = proxy.feeds.get(backend.name)
+    if feed is None or not feed.alive:
+        wanted = backend.event_source is not None
+        return "not followed: see the mode" if wanted else "not followed: kv_events is not set"
+    held = f"{feed.cache.size_tokens} tokens held"
+    return f"followed at {feed.source.endpoint}: {feed.cache.problem or held}"
 
 
 def _flat(where: str, value: Any) -> list[tuple[str, Any]]:

@@ -19,13 +19,17 @@ from prefold.backends.engine import (
     SlotCapacity,
 )
 from prefold.backends.errors import BackendError
+from prefold.backends.kv_events.discovery import NoEvents, discover
+from prefold.backends.kv_events.subscriber import Source
 from prefold.prefix_index.block_lru import BlockLru
 from prefold.prefix_index.index import CacheModel, PrefixIndex
 from prefold.prefix_index.slots import SlotCache
 from prefold.proxy.catalog import ModelCatalog
 from prefold.proxy.errors import NotEncodable
+from prefold.proxy.kv_events import Feeds
 
 log = logging.getLogger(__name__)
+EXACT = "the engine's tokens equal ours"
 
 # Scripts, digits, emoji and white space that tokenizers are known to treat differently; with and
 # without a system message, since some templates put in one of their own.
@@ -49,30 +53,83 @@ class Fleet:
         endpoint: Callable[[Backend], Endpoint],
         default_capacity_tokens: int,
         default_block_tokens: int,
+        secret: bytes,
     ) -> None:
         self._index = index
         self._catalog = catalog
         self._endpoint = endpoint
         self._default_capacity_tokens = default_capacity_tokens
         self._default_block_tokens = default_block_tokens
+        self._followed: dict[str, Backend] = {}
+        self.feeds = Feeds(secret=secret, on_change=self._events_changed)
+        """To be entered, and left, by who made the fleet."""
 
     async def ready(self, backend: Backend, facts: EngineFacts, restarted: bool) -> bool:
         """A mode, and an empty model of its cache if it restarted. False: ask again."""
-        settled = True
+        settled, source, no_events = True, None, ""
         try:
             difference = await self._first_difference(backend, facts)
         except BackendError as error:
             difference, settled = f"tokens could not be compared: {error}", False
+        if not difference:
+            try:
+                source = await self._source(backend, facts)
+            except NoEvents as error:
+                no_events = f"; no KV events: {error}"
+            except BackendError as error:
+                no_events, settled = f"; no KV events: {error}", False
         # Only now, and at once: requests may be on their way meanwhile.
+        was_told = backend.mode is Mode.EVENTS
         backend.mode = Mode.APPROXIMATE if difference else Mode.FEEDBACK
-        backend.mode_reason = difference or "the engine's tokens equal ours"
+        backend.mode_reason = difference or EXACT + no_events
         if difference:
             log.warning("backend %s: %s", backend.name, difference)
         if isinstance(facts.capacity, NoPrefixCache):
             self._index.remove(backend.name)
-        elif restarted:
+        elif restarted or was_told:
             self._index.set_cache(backend.name, *self._cache_model(facts.capacity))
+        if source is not None and isinstance(facts.capacity, BlockCapacity):
+            self._follow(backend, source, facts.capacity)
+        else:
+            self.feeds.close(backend.name)
         return settled
+
+    async def _source(self, backend: Backend, facts: EngineFacts) -> Source | None:
+        """Where its KV events are to be had; None where they are not wanted. Raises NoEvents, and
+        BackendError."""
+        source = backend.event_source
+        if source is not None and not isinstance(facts.capacity, BlockCapacity):
+            raise NoEvents("the engine does not tell the size of its blocks")
+        return await discover(self._endpoint(backend)) if source == "ask" else source
+
+    def _follow(self, backend: Backend, source: Source, capacity: BlockCapacity) -> None:
+        self._followed[backend.name] = backend
+        cache = self.feeds.open(
+            backend.name,
+            source,
+            block_tokens=capacity.block_tokens,
+            capacity_tokens=capacity.blocks * capacity.block_tokens,
+        )
+        self._events_changed(backend.name, cache.problem)
+
+    def _events_changed(self, name: str, problem: str) -> None:
+        """The cache model is the events' while they are worth something, else a fresh guess."""
+        backend, feed = self._followed[name], self.feeds.get(name)
+        if feed is None:
+            return
+        cache = feed.cache
+        if not problem:
+            backend.mode = Mode.EVENTS
+            backend.mode_reason = "the engine tells what its cache holds"
+            self._index.set_cache(name, cache, cache.block_tokens)
+            return
+        if backend.mode is Mode.EVENTS:
+            size = BlockCapacity(
+                blocks=cache.capacity_tokens // cache.block_tokens, block_tokens=cache.block_tokens
+            )
+            self._index.set_cache(name, *self._cache_model(size))
+        backend.mode = Mode.FEEDBACK
+        backend.mode_reason = f"{EXACT}; KV events: {problem}"
 
     async def _first_difference(self, backend: Backend, facts: EngineFacts) -> str:
         for served in facts.models:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Self
 
 from prefold.backends.kv_events.changes import (
@@ -97,28 +97,54 @@ class Feed:
         capacity_tokens: int,
         secret: bytes,
         on_change: Callable[[str], None],
+        after: Collection[asyncio.Task[None]] = (),
     ) -> None:
-        """`on_change` gets the reason why the cache claims nothing, or "". Raises ValueError if no
-        block fits. Needs a running event loop."""
+        """`on_change` gets the reason why the cache claims nothing, or "". The stream is opened
+        when the tasks of `after` are done. Raises ValueError if no block fits. Needs a running
+        event loop."""
         self.source = source
+        self._on_change = on_change
+        self._stopped = False
+        self.trusted = asyncio.Event()
+        """Set when the cache claims something for the first time."""
         self.cache = EventCache(
             block_tokens=block_tokens,
             capacity_tokens=capacity_tokens,
             seed_of=lambda adapter, salt: engine_seed(secret, adapter, salt),
         )
-        self.subscriber = Subscriber(source, CacheSink(self.cache, on_change))
-        self._task = asyncio.create_task(self._run(), name=f"KV events {source.endpoint}")
+        self._sink = CacheSink(self.cache, self._changed)
+        self.subscriber = Subscriber(source, self._sink)
+        self._task = asyncio.create_task(self._run(after), name=f"KV events {source.endpoint}")
 
-    async def _run(self) -> None:
+    @property
+    def alive(self) -> bool:
+        """Not: it was stopped, or cannot be followed; the cache's `problem` says why."""
+        return not self._task.done()
+
+    async def _run(self, after: Collection[asyncio.Task[None]]) -> None:
+        if after:
+            await asyncio.wait(after)
         try:
             await self.subscriber.run()
         except (PyzmqMissing, OSError) as error:
             log.error("KV events from %s cannot be followed: %s", self.source.endpoint, error)
+            self._sink.distrust(str(error))
+
+    def stop(self) -> asyncio.Task[None]:
+        """Nothing is told of it any more. Its sockets are closed when the task is done."""
+        self._stopped = True
+        self._task.cancel()
+        return self._task
 
     async def close(self) -> None:
         """The cache claims nothing any more."""
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await asyncio.gather(self.stop(), return_exceptions=True)
+
+    def _changed(self, problem: str) -> None:
+        if not problem:
+            self.trusted.set()
+        if not self._stopped:
+            self._on_change(problem)
 
 
 class Feeds:
@@ -129,42 +155,48 @@ class Feeds:
         self._secret = secret
         self._on_change = on_change
         self._feeds: dict[str, Feed] = {}
+        self._ending: set[asyncio.Task[None]] = set()
 
-    async def open(
+    def open(
         self, backend: str, source: Source, *, block_tokens: int, capacity_tokens: int
-    ) -> None:
+    ) -> EventCache:
         """As long as all is as before, the feed that there is goes on: it notices by itself that
         the engine began anew. Raises ValueError if no block fits."""
         feed = self._feeds.get(backend)
         if (
             feed is not None
+            and feed.alive
             and feed.source == source
             and feed.cache.block_tokens == block_tokens
             and feed.cache.capacity_tokens == capacity_tokens
         ):
-            return
-        await self.close(backend)
-        self._feeds[backend] = Feed(
+            return feed.cache
+        self.close(backend)
+        feed = self._feeds[backend] = Feed(
             source,
             block_tokens=block_tokens,
             capacity_tokens=capacity_tokens,
             secret=self._secret,
             on_change=lambda problem: self._on_change(backend, problem),
+            after=tuple(self._ending),  # one of them may hold the port that this one is to bind
         )
+        return feed.cache
 
-    def cache(self, backend: str) -> EventCache | None:
-        """None if there is no feed. Its `problem` tells whether it is worth anything now."""
-        feed = self._feeds.get(backend)
-        return None if feed is None else feed.cache
+    def get(self, backend: str) -> Feed | None:
+        """The `problem` of its cache tells whether it is worth anything now."""
+        return self._feeds.get(backend)
 
-    async def close(self, backend: str) -> None:
-        """No matter if there is none."""
+    def close(self, backend: str) -> None:
+        """At once, as far as anybody is told. No matter if there is none."""
         if (feed := self._feeds.pop(backend, None)) is not None:
-            await feed.close()
+            task = feed.stop()
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *error: object) -> None:
         for backend in tuple(self._feeds):
-            await self.close(backend)
+            self.close(backend)
+        await asyncio.gather(*self._ending, return_exceptions=True)

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from urllib.parse import unquote
 
+from prefold.backends.backend import Mode
 from prefold.backends.pool import BackendPool
 from prefold.measurement.record import RequestRecord
 from prefold.prefix_index.chain_memo import ChainMemo
@@ -18,6 +19,7 @@ from prefold.proxy.call import Call
 from prefold.proxy.catalog import ModelCatalog
 from prefold.proxy.errors import NotSupported, ResponseNotFound
 from prefold.proxy.http.request import Request
+from prefold.proxy.kv_events import engine_seed
 from prefold.proxy.openai import Body, ChatBody
 from prefold.proxy.pins import Pins
 from prefold.proxy.prompt import Prompt
@@ -61,6 +63,7 @@ class Preparing:
         self._bodies = BodyMemo()
         self._chains = ChainMemo()
         self._seeds: dict[tuple[str, str | None, str], int] = {}
+        self._engine_seeds: dict[tuple[str | None, str | None], int] = {}
 
     async def by_prefix(self, request: Request, record: RequestRecord, kind: type[Body]) -> Call:
         """Raises ApiError, as all of these do."""
@@ -74,7 +77,8 @@ class Preparing:
         record.streamed = bool(body.stream)
         record.parsed = self._clock()
         tenant = self._tenant(request)
-        encoded = await self._encode(body, record, tenant)
+        salt = self._salt(tenant, body.cache_salt)
+        encoded = await self._encode(body, record, tenant, salt)
         record.encoded = self._clock()
         if body.model is not None and body.model != record.model:
             raw = openai.with_member(raw, "model", json.dumps(record.model))
@@ -91,7 +95,7 @@ class Preparing:
             prompt=encoded,
             pinned=self._pinned(body, tenant) if isinstance(body, ResponsesBody) else None,
             usage_wanted=protocol is CHUNKS and record.streamed and options is None,
-            salt=self._salt(tenant, body.cache_salt),
+            salt=salt,
             several=body.several,
             tenant=tenant,
         )
@@ -161,11 +165,16 @@ class Preparing:
             tenant=self._tenant(request),
         )
 
-    async def _encode(self, body: Body, record: RequestRecord, tenant: str) -> Prompt:
+    async def _encode(
+        self, body: Body, record: RequestRecord, tenant: str, salt: str | None
+    ) -> Prompt:
         seed = self._seed(record.model, body.cache_salt, tenant)
         encoder = self._catalog.encoder(record.model)
         modes = {backend.mode for backend in self._pool if backend.serves(record.model)}
-        encoded = await prompt.encode(body, encoder, seed, modes, self._chains)
+        told = None
+        if Mode.EVENTS in modes:
+            told = self._engine_seed(record.model, body.cache_salt if salt is None else salt)
+        encoded = await prompt.encode(body, encoder, seed, modes, self._chains, told)
         record.encoded_tokens = encoded.tokens
         return encoded
 
@@ -183,6 +192,19 @@ class Preparing:
                 cache_salt=cache_salt,
                 tenant=tenant or None,
             )
+        return seed
+
+    def _engine_seed(self, model: str, salt: str | None) -> int:
+        """For the backends that tell what they hold."""
+        is_adapter = any(
+            model in backend.adapters for backend in self._pool if backend.mode is Mode.EVENTS
+        )
+        key = model if is_adapter else None, salt
+        seed = self._engine_seeds.get(key)
+        if seed is None:
+            if len(self._engine_seeds) >= MAX_SEEDS:
+                self._engine_seeds.clear()
+            seed = self._engine_seeds[key] = engine_seed(self._options.secret, *key)
         return seed
 
     def _tenant(self, request: Request) -> str:

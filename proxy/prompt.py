@@ -38,6 +38,8 @@ class Prompt(msgspec.Struct, frozen=True):
     prefixes: Mapping[Mode, Prefix]
     tokens: int | None
     whole: asyncio.Future[Prefix] | None = None
+    after: int = 0
+    """A key of how it goes on after the beginning, where only that is known."""
 
     def prefix(self, mode: Mode) -> Prefix:
         """For a mode that came up during the encoding, any other one: no match, no harm."""
@@ -45,16 +47,27 @@ class Prompt(msgspec.Struct, frozen=True):
 
 
 async def encode(
-    body: Body, encoder: Encoder | None, seed: int, modes: set[Mode], memo: ChainMemo
+    body: Body,
+    encoder: Encoder | None,
+    seed: int,
+    modes: set[Mode],
+    memo: ChainMemo,
+    engine_seed: int | None = None,
 ) -> Prompt:
-    """Raises BadRequest if the prompt is of no form that an engine accepts."""
+    """`engine_seed` parts what engines themselves keep apart; there is one where a candidate is in
+    mode `events`. Raises BadRequest if the prompt is of no form that an engine accepts."""
     prefixes: dict[Mode, Prefix] = {}
     exact: Beginning | None = None
     whole: asyncio.Future[Prefix] | None = None
-    if Mode.FEEDBACK in modes and encoder is not None:
+    if encoder is not None and (Mode.FEEDBACK in modes or engine_seed is not None):
         exact = await _token_ids(body, encoder)
+    if engine_seed is not None and exact is not None and exact.whole is not None:
+        # New to us is not new to an engine: others may have sent it there, and its events say so.
+        exact = await _all_later(exact.whole)
     if exact is not None:
         prefixes[Mode.FEEDBACK] = Prefix.of_tokens(exact.ids, seed, memo, length=exact.length)
+        if engine_seed is not None:
+            prefixes[Mode.EVENTS] = Prefix.of_tokens(exact.ids, engine_seed, memo)
         if exact.whole is not None:
             whole = asyncio.ensure_future(_prefix_of(exact.whole, seed, memo))
             # Where no backend takes the request, nobody else looks at how it ended.
@@ -65,7 +78,9 @@ async def encode(
         approximate = Prefix.of_tokens(approximate_units(body), seed, memo)
         for mode in (modes - prefixes.keys()) or {Mode.APPROXIMATE}:
             prefixes[mode] = approximate
-    return Prompt(prefixes, None if exact is None else exact.length, whole)
+    if exact is None:
+        return Prompt(prefixes, None)
+    return Prompt(prefixes, exact.length, whole, exact.after)
 
 
 async def _prefix_of(ids: asyncio.Future[TokenIds], seed: int, memo: ChainMemo) -> Prefix:
@@ -74,6 +89,13 @@ async def _prefix_of(ids: asyncio.Future[TokenIds], seed: int, memo: ChainMemo) 
 
 def _all(ids: TokenIds) -> Beginning:
     return Beginning(ids, len(ids), None)
+
+
+async def _all_later(ids: asyncio.Future[TokenIds]) -> Beginning | None:
+    try:
+        return _all(await ids)
+    except NotEncodable:
+        return None
 
 
 async def _token_ids(body: Body, encoder: Encoder) -> Beginning | None:

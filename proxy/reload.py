@@ -9,15 +9,18 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from prefold.backends.backend import Backend
 from prefold.backends.detect import ENGINES
 from prefold.backends.health import HealthRules
+from prefold.backends.kv_events.subscriber import Source
 from prefold.backends.monitor import Watches
 from prefold.backends.pool import BackendPool
 from prefold.prefix_index.index import PrefixIndex
 from prefold.proxy import settings as given
 from prefold.proxy.errors import SettingsError
+from prefold.proxy.kv_events import Feeds
 from prefold.proxy.settings import Settings
 from prefold.proxy.settings_checks import checked, with_named_backends, with_secrets
 from prefold.proxy.tls import client_context
@@ -94,6 +97,17 @@ def backend_of(backend: given.Backend, health: given.Health) -> Backend:
         ssl=client_context(Path(backend.ca_file)) if backend.ca_file else None,
         max_in_flight=backend.max_in_flight,
         pass_client_key=backend.pass_client_key,
+        event_source=_event_source(backend),
+    )
+
+
+def _event_source(backend: given.Backend) -> Source | Literal["ask"] | None:
+    if backend.kv_events in ("", "auto"):
+        return "ask" if backend.kv_events else None
+    return Source(
+        endpoint=backend.kv_events,
+        replay_endpoint=backend.kv_replay or None,
+        topic=backend.kv_topic,
     )
 
 
@@ -108,15 +122,17 @@ class Reloader:
         pool: BackendPool,
         index: PrefixIndex,
         watches: Watches,
+        feeds: Feeds | None = None,
     ) -> None:
         """`settings` are those that the pool's backends were made from. Without `load` there is
-        nothing to read again."""
+        nothing to read again; without `feeds` no KV events are followed."""
         self.settings = settings
         """In force; the backends are those there are now."""
         self._load = load
         self._pool = pool
         self._index = index
         self._watches = watches
+        self._feeds = feeds
 
     def reload(self) -> Changes:
         """The backends become those that the settings name now: what was added or removed since,
@@ -164,6 +180,8 @@ class Reloader:
             self._watches.stop(name)
             self._pool.remove(name)
             self._index.remove(name)
+            if self._feeds is not None:
+                self._feeds.close(name)
         for backend in made:
             self._pool.add(backend)
             self._watches.start(backend)

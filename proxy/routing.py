@@ -54,12 +54,15 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RequestShape(msgspec.Struct, frozen=True, kw_only=True):
-    """`affinity` is the same for prompts that begin alike (`Prefix.affinity`); `held_tokens` is the
-    most of it that any candidate holds, filled in by `choose`."""
+    """`affinity` is the same for prompts that begin alike (`Prefix.affinity`). `choose` fills in
+    `held_tokens`, the most of it that any candidate holds, and `crowd`, from 0 to 1: the mean of
+    the candidates' queues over the prompt's length. The longest of them is left out of it: it may
+    be the very reason to copy a prefix."""
 
     prompt_tokens: int
     affinity: int
     held_tokens: int = 0
+    crowd: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +72,11 @@ class Weights:
     eviction_price: float = 1.0
     """Tokens of prefill that an evicted token will cost later. 0: each request looks only at
     itself, spreads copies of prefixes and pollutes the caches; 1: as if it were asked for again."""
+    crowd_price: float = 12.0
+    """What a token that is held elsewhere costs besides on a busy fleet, in tokens of prefill:
+    computed again, it delays all who come before the queues are empty. In full where the mean queue
+    is as long as the prompt, in proportion below; nothing on an idle fleet, where a copy delays
+    nobody. Never more, so that a hot prefix is copied in the end."""
     decode_penalty_s: float = 0.02
     """Delay of prefill by each request in flight: prefill and decode share the engine's steps."""
     noise_relative: float = 0.05
@@ -124,15 +132,20 @@ def choose(
 
 
 def among(prompt: RequestShape, candidates: Sequence[Candidate]) -> RequestShape:
-    """The prompt, with the most of it that any of these holds."""
-    held = max([candidate.cached_tokens for candidate in candidates])
+    """The prompt, with what is to be known of all of these together."""
+    queues = [candidate.queued_tokens for candidate in candidates]
+    mean = (sum(queues) - max(queues)) / max(len(queues) - 1, 1)
     return RequestShape(
-        prompt_tokens=prompt.prompt_tokens, affinity=prompt.affinity, held_tokens=held
+        prompt_tokens=prompt.prompt_tokens,
+        affinity=prompt.affinity,
+        held_tokens=max([candidate.cached_tokens for candidate in candidates]),
+        crowd=min(mean / max(prompt.prompt_tokens, 1), 1.0),
     )
 
 
 def work_tokens(candidate: Candidate, prompt: RequestShape, weights: Weights) -> float:
-    """What this request itself costs there: its uncached tokens, and the price of their room.
+    """What this request itself costs there: its uncached tokens, the price of their room, and on a
+    busy fleet that of computing again what another one holds.
 
     Where the cache is full, computing u tokens evicts about u tokens, so this is (1 + price) x u.
     Where it is not, tokens that no candidate holds have their room for free, so that it attracts
@@ -140,8 +153,11 @@ def work_tokens(candidate: Candidate, prompt: RequestShape, weights: Weights) ->
     room that the next prefix will need.
     """
     uncached = max(prompt.prompt_tokens - candidate.cached_tokens, 0)
-    copied = prompt.held_tokens - candidate.cached_tokens
-    return uncached + weights.eviction_price * min(uncached, max(candidate.evicted_tokens, copied))
+    copied = max(prompt.held_tokens - candidate.cached_tokens, 0)
+    work = uncached + weights.eviction_price * min(uncached, max(candidate.evicted_tokens, copied))
+    if copied and prompt.crowd:
+        work += weights.crowd_price * prompt.crowd * min(uncached, copied)
+    return work
 
 
 def score_s(candidate: Candidate, prompt: RequestShape, weights: Weights) -> float:

@@ -16,6 +16,9 @@ from prefold.prefix_index.prefix import Prefix
 from prefold.proxy.prompt import Prompt
 from prefold.proxy.routing import Candidate, Decision, Policy, RequestShape, Weights, choose
 
+AFFINITY_TOKENS = 256
+"""That must be equal for prompts to be hashed to one place, after what is held already."""
+
 
 class Selected(msgspec.Struct, frozen=True):
     """`prefix` is what the index is to be told; None where the prompt is not looked into, or where
@@ -56,11 +59,10 @@ class Selector:
         record.matched = now = record.matched or self._clock()
         decision = choose(
             self._policy,
-            [
-                self._candidate(backend, match, now)
-                for backend, match in zip(candidates, matches, strict=True)
-            ],
-            RequestShape(prompt_tokens=shape.length, affinity=shape.affinity()),
+            self._believed(candidates, matches, now),
+            RequestShape(
+                prompt_tokens=shape.length, affinity=self._affinity(shape, matches) ^ prompt.after
+            ),
             self._turn,
             self._weights,
         )
@@ -80,13 +82,21 @@ class Selector:
         now = self._clock()
         decision = choose(
             Policy.LEAST_LOAD,
-            [self._candidate(backend, NOTHING, now) for backend in candidates],
+            self._believed(candidates, [NOTHING] * len(candidates), now),
             RequestShape(prompt_tokens=0, affinity=self._turn),  # ties go to each in turn
             self._turn,
             self._weights,
         )
         note(decision, record)
         return Selected(self._pool[decision.backend], None, 0)
+
+    def _affinity(self, shape: Prefix, matches: Sequence[PrefixMatch]) -> int:
+        """Of the prompt up to some way into what nobody holds: what is held already (a system
+        prompt that all begin with, say) tells prompts apart no more, and would send them all to one
+        place. The policy that looks at nothing but the hash has it of the beginning."""
+        if self._policy is Policy.RENDEZVOUS:
+            return shape.affinity(AFFINITY_TOKENS)
+        return shape.affinity(max([match.cached_tokens for match in matches]) + AFFINITY_TOKENS)
 
     def _match(self, backend: Backend, prompt: Prompt, shape: Prefix) -> PrefixMatch:
         prefix = prompt.prefix(backend.mode)
@@ -97,16 +107,22 @@ class Selector:
         scale = shape.length / max(prefix.length, 1)
         return PrefixMatch(round(match.cached_tokens * scale), match.evicted_tokens)
 
-    def _candidate(self, backend: Backend, match: PrefixMatch, now: float) -> Candidate:
-        return Candidate(
-            name=backend.name,
-            cached_tokens=match.cached_tokens,
-            evicted_tokens=match.evicted_tokens,
-            queued_tokens=backend.queued_tokens,
-            in_flight=backend.in_flight,
-            prefill_tokens_per_s=self._pool.routing_rate(backend, now),
-            waiting=backend.waiting,
-        )
+    def _believed(
+        self, candidates: Sequence[Backend], matches: Sequence[PrefixMatch], now: float
+    ) -> list[Candidate]:
+        rates = self._pool.routing_rates(candidates, now)
+        return [
+            Candidate(
+                name=backend.name,
+                cached_tokens=match.cached_tokens,
+                evicted_tokens=match.evicted_tokens,
+                queued_tokens=backend.queued_tokens,
+                in_flight=backend.in_flight,
+                prefill_tokens_per_s=rate,
+                waiting=backend.waiting,
+            )
+            for backend, match, rate in zip(candidates, matches, rates, strict=True)
+        ]
 
 
 def note(decision: Decision, record: RequestRecord) -> None:

@@ -81,6 +81,7 @@ class Retry:
 class Routing:
     policy: Literal["prefix", "round_robin", "least_load", "rendezvous"] = "prefix"
     eviction_price: NotNegative = 1.0
+    crowd_price: NotNegative = 12.0
     decode_penalty_s: NotNegative = 0.02
     noise_relative: NotNegative = 0.05
     noise_s: NotNegative = 0.005
@@ -124,6 +125,9 @@ class Backend:
     pass_client_key: bool = False
     ca_file: str = ""
     max_in_flight: Count = 512
+    kv_events: str = ""
+    kv_replay: str = ""
+    kv_topic: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from prefold.backends.kv_events.subscriber import Source
 from prefold.proxy.addresses import is_loopback
 from prefold.proxy.errors import SettingsError
 
@@ -63,6 +64,7 @@ def checked(settings: Settings) -> Settings:
     _check_server(settings.server)
     _check_keys(settings.keys)
     _check_aliases(settings.models)
+    _check_kv_events(settings)
     pinned = settings.routing.pinned_backend
     if pinned and pinned not in {backend.name for backend in settings.backends}:
         raise SettingsError(f"routing.pinned_backend: no backend is named {pinned!r}")
@@ -149,6 +151,44 @@ def _check_keys(keys: tuple[Key, ...]) -> None:
         other = seen.setdefault(key.sha256.lower(), number)
         if other != number:
             raise SettingsError(f"{where}.sha256: the same key as keys[{other}]")
+
+
+def _check_kv_events(settings: Settings) -> None:
+    bound: dict[str, int] = {}
+    topics: dict[str, list[str]] = {}
+    for number, backend in enumerate(settings.backends):
+        where = f"backends[{number}]"
+        if backend.kv_events in ("", "auto"):
+            if backend.kv_replay or backend.kv_topic:
+                raise SettingsError(f"{where}.kv_events: kv_replay and kv_topic need an endpoint")
+            continue
+        port = _checked_endpoint(backend.kv_events, f"{where}.kv_events")
+        if backend.kv_replay:
+            _checked_endpoint(backend.kv_replay, f"{where}.kv_replay")
+            if Source(endpoint=backend.kv_replay).binds:
+                raise SettingsError(f"{where}.kv_replay: only an engine binds it: name its host")
+        others = topics.setdefault(backend.kv_events, [])
+        others.append(backend.kv_topic)
+        if not Source(endpoint=backend.kv_events).binds:
+            if len(others) > 1 and ("" in others or others.count(backend.kv_topic) > 1):
+                raise SettingsError(f"{where}.kv_topic: must tell apart who shares an endpoint")
+            continue
+        if settings.server.workers > 1:
+            raise SettingsError(
+                f"{where}.kv_events: only one of the server.workers could bind it;"
+                " let the engine bind it, and name its host"
+            )
+        if bound.setdefault(port, number) != number:
+            raise SettingsError(f"{where}.kv_events: bound already for backends[{bound[port]}]")
+
+
+def _checked_endpoint(endpoint: str, where: str) -> str:
+    """Its port. ZeroMQ itself takes 99999 for 34463."""
+    host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
+    decimal = port.isascii() and port.isdecimal()
+    if not (endpoint.startswith("tcp://") and host and decimal and 0 < int(port) < 1 << 16):
+        raise SettingsError(f"{where}: expected tcp://HOST:PORT")
+    return port
 
 
 def _checked_netloc(url: str, where: str) -> str:

@@ -18,7 +18,7 @@ import numpy as np
 from prefold.proxy.errors import NotEncodable
 from prefold.proxy.tokens.chat_request import Chat, Message
 from prefold.proxy.tokens.chat_template import ChatTemplate
-from prefold.proxy.tokens.long_texts import LongTexts, hides_start
+from prefold.proxy.tokens.long_texts import LongTexts, beginning_key, hides_start
 from prefold.proxy.tokens.segment_memo import SegmentMemo
 from prefold.proxy.tokens.skeletons import Skeletons
 from prefold.proxy.tokens.token_libraries import TokenIds
@@ -39,6 +39,8 @@ class Beginning(NamedTuple):
     ids: TokenIds
     length: int
     whole: asyncio.Future[TokenIds] | None
+    after: int = 0
+    """A key of how it goes on after `ids`, while `whole` is being made."""
 
 
 class _LookUp(NamedTuple):
@@ -66,7 +68,10 @@ class Encoder:
         *,
         memo_bytes: int,
         inline_chars: int,
+        alone: bool = True,
     ) -> None:
+        """`alone`: all prompts of the model come by here, so that what is new here is new."""
+        self._alone = alone
         self._tokenizer = tokenizer
         self._template = template
         self._long: LongTexts | None = None
@@ -139,12 +144,13 @@ class Encoder:
         )
         looked_up = self._look_up(self._known_segments(chat) or await self._segments(chat))
         chars = sum(map(len, looked_up.texts))
-        if not looked_up.anew or chars < WORTH_WAITING_FOR:
+        if not (looked_up.anew and self._alone and chars >= WORTH_WAITING_FOR):
             ids = await self._joined(looked_up)
             return Beginning(ids, len(ids), None)
         known = np.concatenate([_NO_IDS, *looked_up.found[: next(iter(looked_up.missing))]])
         whole = asyncio.ensure_future(self._joined(looked_up))
-        return Beginning(known, len(known) + chars // CHARS_PER_TOKEN, whole)
+        after = beginning_key(looked_up.texts[0])
+        return Beginning(known, len(known) + chars // CHARS_PER_TOKEN, whole, after)
 
     async def encode_text(self, text: str, add_bos: bool = True) -> TokenIds:
         """Ids of a plain completion prompt, by default with the BOS an engine puts before it."""

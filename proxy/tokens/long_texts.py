@@ -31,6 +31,11 @@ def hides_start(text: str, start: str) -> bool:
     return start.startswith(text[: mark.start()].removeprefix(start))
 
 
+def beginning_key(text: str) -> int:
+    """The same for texts that have the first LONG characters in common."""
+    return xxh3_64_intdigest(text[:LONG].encode("utf-8", "surrogatepass"))
+
+
 class LongTexts:
     """Holds at most `max_bytes`, the least recently used go first. Marks are random, so that no
     client can write one, and are never used twice."""
@@ -93,7 +98,7 @@ class LongTexts:
 
     def _note_beginning(self, text: str) -> bool:
         """Whether it is a new one."""
-        key = xxh3_64_intdigest(text[:LONG].encode("utf-8", "surrogatepass"))
+        key = beginning_key(text)
         known = key in self._beginnings
         self._beginnings[key] = None
         self._beginnings.move_to_end(key)

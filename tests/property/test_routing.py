@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,6 +25,7 @@ PROMPT = 4096
 weights = st.builds(
     Weights,
     eviction_price=st.floats(0, 4),
+    crowd_price=st.floats(0, 20),
     decode_penalty_s=st.floats(0, 0.1),
     noise_relative=st.floats(0, 0.3),
     noise_s=st.floats(0, 0.1),
@@ -96,6 +98,22 @@ def test_no_near_tie_loses_a_warm_prefix(
         if score_s(other, prompt, weighed) <= decision.score_s:
             saved = own - work_tokens(other, prompt, weighed)
             assert saved <= weighed.noise_work * prompt.prompt_tokens + 1e-6
+
+
+@given(fleets(), prompts, st.integers(0, 20), st.integers(1, 20))
+def test_a_higher_price_of_copies_never_makes_more_of_them(
+    fleet: list[Candidate], prompt: RequestShape, price: int, more: int
+) -> None:
+    """At one rate and without noise, the dearer a copy, the less of the prompt is copied."""
+    alike = [msgspec.structs.replace(each, prefill_tokens_per_s=1000.0) for each in fleet]
+    length = prompt.prompt_tokens
+
+    def held(crowd_price: float) -> int:
+        exact = Weights(crowd_price=crowd_price, noise_relative=0.0, noise_s=0.0, noise_work=0.0)
+        decision = choose(Policy.PREFIX, alike, prompt, 0, exact)
+        return min(decision.expected_cached_tokens, length)
+
+    assert held(price + more) >= held(price)
 
 
 @given(fleets(), prompts, st.integers(0, 10_000), st.integers(1, 5))

@@ -253,13 +253,25 @@ def test_memory_is_bounded_by_what_the_engine_can_hold(host: bool) -> None:
     assert stored <= 4 * 16 + 1
 
 
+def test_what_came_and_was_cleared_is_not_promised_any_more() -> None:
+    """What is still to come is: its request may be computing."""
+    cache = cache_of()
+    for tokens in (range(5), range(50, 55)):
+        cache.finish(cache.begin(prompt(tokens), 0.0), 0.0)
+    store(cache, range(4), [1])
+    cache.cleared()
+    assert cached(cache, range(4)) == 0
+    assert cached(cache, range(50, 54)) == 4
+
+
 def test_a_clear_forgets_promises_and_late_ends() -> None:
-    """A request that began before it is not known any more."""
+    """A request that began before it is not known any more; what events said stays true."""
     cache = cache_of()
     placement = cache.begin(prompt(range(9)), 0.0)
     store(cache, range(4), [1])
+    assert cached(cache, range(8)) == 8
     cache.clear()
-    assert cached(cache, range(8)) == 0
+    assert cached(cache, range(8)) == 4
     cache.begin(prompt(range(9)), 0.0)
     cache.finish(placement, 1.0, computed=False)
     assert cached(cache, range(8)) == 8

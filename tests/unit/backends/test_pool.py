@@ -146,12 +146,12 @@ def test_a_backend_that_returns_is_taken_for_slower_than_it_is() -> None:
     """Routing is not to flood it; its learned rate stays what it is."""
     one = backend("a", "m")
     pool = BackendPool([one], 1000.0)
-    assert pool.routing_rate(one, 0.0) == 1000.0
+    assert pool.routing_rates([one], 0.0) == [1000.0]
     one.health.down()
     one.health.probed(100.0)
 
-    assert pool.routing_rate(one, 100.0) == pytest.approx(100.0)
-    assert pool.routing_rate(one, 110.0) == pool.prefill_rate(one) == 1000.0
+    assert pool.routing_rates([one], 100.0) == [pytest.approx(100.0)]
+    assert pool.routing_rates([one], 110.0) == [pool.prefill_rate(one)] == [1000.0]
 
 
 def test_unreachable_backends_are_never_candidates() -> None:
@@ -199,6 +199,42 @@ def test_a_backend_that_was_not_observed_is_taken_for_an_average_one() -> None:
     old.rate.observe(1000, 10.0)
 
     assert pool.prefill_rate(old) == pool.prefill_rate(new) == pytest.approx(100.0)
+
+
+def test_rates_of_several_come_in_the_order_given_and_the_mean_is_of_the_whole_fleet() -> None:
+    """Of those that were observed, also where they are no candidates."""
+    fast, slow, new = (backend(name, "m") for name in "abc")
+    pool = BackendPool([fast, slow, new], 5000.0)
+    fast.rate.observe(1000, 1.0)
+    slow.rate.observe(1000, 5.0)
+
+    assert pool.routing_rates([new, slow], 0.0) == [pytest.approx(600.0), pytest.approx(200.0)]
+    assert pool.routing_rates([], 0.0) == []
+
+
+class CountedRate(PrefillRate):
+    """Counts how often it is read, over all of them."""
+
+    def __init__(self, reads: list[None]) -> None:
+        super().__init__()
+        self._reads = reads
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        self._reads.append(None)
+        return super().tokens_per_s
+
+
+def test_rates_of_a_large_fleet_cost_a_look_at_each() -> None:
+    """Not a look at everyone for each: at most twice as many reads as backends."""
+    reads: list[None] = []
+    fleet = [backend(f"backend-{number}", "m") for number in range(256)]
+    for one in fleet:
+        one.rate = CountedRate(reads)
+
+    BackendPool(fleet, 5000.0).routing_rates(fleet, 0.0)
+
+    assert 256 <= len(reads) <= 512
 
 
 @given(st.lists(st.tuples(st.sampled_from(["lease", "prefilled", "release"]), st.integers(0, 9))))

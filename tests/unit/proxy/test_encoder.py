@@ -42,6 +42,7 @@ class Encoders:
         template: str | None = CHATML,
         memo_bytes: int = 1 << 20,
         inline_chars: int = 1 << 20,
+        alone: bool = True,
     ) -> Encoder:
         folder = write_folder(self._folder, tokenizer or tiny_bpe(), template=template)
         self.loaded = load_tokenizer(str(folder))
@@ -51,6 +52,7 @@ class Encoders:
                 self.loaded.template,
                 memo_bytes=memo_bytes,
                 inline_chars=inline_chars,
+                alone=alone,
             )
         )
         return self._made[-1]
@@ -247,6 +249,8 @@ async def test_of_a_text_that_begins_as_none_before_the_rest_comes_later(
     assert beginning.ids.tolist() == expected[: len(beginning.ids)]
     assert 0 < len(beginning.ids) < len(expected) < 4 * beginning.length
     assert (await beginning.whole).tolist() == expected
+    other = await encoder.begin_chat(document(2), None, {})
+    assert other.after != beginning.after
 
 
 @pytest.mark.parametrize(
@@ -263,3 +267,11 @@ async def test_what_may_be_cached_in_part_is_waited_for(
     assert beginning.whole is None
     assert beginning.ids.tolist() == encoders.whole(messages)
     assert beginning.length == len(beginning.ids)
+
+
+async def test_where_others_serve_too_nothing_is_known_to_be_new(encoders: Encoders) -> None:
+    """Another process may have sent the same text to an engine."""
+    beginning = await encoders(alone=False).begin_chat(document(1), None, {})
+
+    assert beginning.whole is None
+    assert beginning.ids.tolist() == encoders.whole(document(1))

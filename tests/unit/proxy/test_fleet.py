@@ -41,6 +41,7 @@ def fleet(index: PrefixIndex) -> Iterator[Fleet]:
         endpoint=no_endpoint,
         default_capacity_tokens=1000,
         default_block_tokens=10,
+        secret=b"s",
     )
     catalog.close()
 

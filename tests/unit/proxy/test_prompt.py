@@ -12,11 +12,11 @@ from prefold.prefix_index.chain_memo import ChainMemo
 from prefold.proxy.errors import BadRequest
 from prefold.proxy.openai import ChatBody, CompletionBody
 from prefold.proxy.prompt import Prompt, approximate_units, encode
-from prefold.proxy.tokens.encoder import Encoder
+from prefold.proxy.tokens.encoder import WORTH_WAITING_FOR, Encoder
 from prefold.proxy.tokens.tokenizer import load_tokenizer
 from tests.support.tiny_tokenizer import tiny_bpe, write_folder
 
-FEEDBACK, APPROXIMATE = Mode.FEEDBACK, Mode.APPROXIMATE
+EVENTS, FEEDBACK, APPROXIMATE = Mode.EVENTS, Mode.FEEDBACK, Mode.APPROXIMATE
 
 
 def chat(*contents: object) -> ChatBody:
@@ -32,7 +32,8 @@ def encoder(tmp_path: Path) -> Iterator[Encoder]:
 
 
 async def made(body: ChatBody | CompletionBody, encoder: Encoder | None, *modes: Mode) -> Prompt:
-    return await encode(body, encoder, 7, set(modes), ChainMemo())
+    told = 8 if EVENTS in modes else None
+    return await encode(body, encoder, 7, set(modes), ChainMemo(), told)
 
 
 async def test_exact_ids_where_they_are_known(encoder: Encoder) -> None:
@@ -81,6 +82,39 @@ async def test_each_mode_has_its_own_prefix(encoder: Encoder) -> None:
 
     assert both.prefix(FEEDBACK).length != both.prefix(APPROXIMATE).length
     assert bytes_only.prefix(FEEDBACK) is bytes_only.prefix(APPROXIMATE)
+
+
+async def test_engines_that_tell_what_they_hold_part_prompts_in_their_own_way(
+    encoder: Encoder,
+) -> None:
+    """The same ids under another seed; without a candidate of that mode nothing is made for it."""
+    prompt = await made(chat("hello"), encoder, EVENTS, FEEDBACK)
+    ours, theirs = prompt.prefix(FEEDBACK), prompt.prefix(EVENTS)
+
+    assert (ours.seed, theirs.seed) == (7, 8)
+    assert ours.units.tolist() == theirs.units.tolist()
+    assert (await made(chat("hello"), encoder, FEEDBACK)).prefixes.keys() == {FEEDBACK}
+    image = chat([{"type": "image_url", "image_url": {"url": "data:,"}}])
+    assert (await made(image, encoder, EVENTS)).prefix(EVENTS).seed == 7
+
+
+async def test_of_a_long_new_text_all_is_known_where_an_engine_tells_what_it_holds(
+    tmp_path: Path,
+) -> None:
+    """It is new to us only; elsewhere what was never sent is in no cache, and need not be waited
+    for."""
+    loaded = load_tokenizer(str(write_folder(tmp_path, tiny_bpe())))
+    encoder = Encoder(loaded.tokenizer, loaded.template, memo_bytes=1 << 20, inline_chars=1000)
+    try:
+        await made(chat("in"), encoder, FEEDBACK)
+        later = await made(chat("hello and " * WORTH_WAITING_FOR), encoder, FEEDBACK)
+        told = await made(chat("and hello " * WORTH_WAITING_FOR), encoder, EVENTS, FEEDBACK)
+        assert later.whole is not None
+        assert len(later.prefix(FEEDBACK).units) < len((await later.whole).units)
+        assert told.whole is None
+        assert len(told.prefix(EVENTS).units) == told.prefix(EVENTS).length == told.tokens
+    finally:
+        encoder.close()
 
 
 async def test_a_mode_that_came_up_meanwhile_finds_some_prefix() -> None:

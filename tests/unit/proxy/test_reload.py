@@ -13,11 +13,13 @@ from prefold.backends.backend import Lease
 from prefold.backends.client import Client
 from prefold.backends.health import Outcome
 from prefold.backends.http1 import Limits
+from prefold.backends.kv_events.subscriber import Source
 from prefold.backends.monitor import Monitor, Watches
 from prefold.backends.pool import BackendPool
 from prefold.prefix_index.block_lru import BlockLru
 from prefold.prefix_index.index import PrefixIndex
 from prefold.proxy.errors import SettingsError
+from prefold.proxy.kv_events import Feeds
 from prefold.proxy.reload import Changes, Reloader, backend_of, changes
 from prefold.proxy.settings import Backend, Health, Routing, Server, Settings
 
@@ -43,6 +45,8 @@ def with_backends(*backends: Backend) -> Settings:
         {"api_key": "another"},
         {"pass_client_key": True},
         {"ca_file": "/ca.pem"},
+        {"kv_events": "auto"},
+        {"kv_topic": "t"},
     ],
 )
 def test_a_backend_that_became_another_is_removed_and_added(other: dict[str, object]) -> None:
@@ -102,7 +106,7 @@ def test_the_old_fleet_with_the_changes_is_the_new_fleet(
 class Scene:
     """Real parts; nothing listens where the backends are said to be."""
 
-    def __init__(self, watches: Watches, *backends: Backend) -> None:
+    def __init__(self, watches: Watches, *backends: Backend, feeds: Feeds | None = None) -> None:
         self.next: Settings | SettingsError = SettingsError("no settings yet")
         self.index = PrefixIndex()
         self.pool = BackendPool([backend_of(one, Health()) for one in backends], 1000.0)
@@ -115,6 +119,7 @@ class Scene:
             pool=self.pool,
             index=self.index,
             watches=watches,
+            feeds=feeds,
         )
 
     def load(self) -> Settings:
@@ -155,6 +160,34 @@ async def test_the_fleet_becomes_what_the_settings_say(watches: Watches) -> None
     assert scene.pool["b"] is not changed
     assert scene.pool["b"].headers == {"Authorization": "Bearer k"}
     assert repr(scene.index) == "<PrefixIndex tokens held {a: 0/160}>"
+
+
+async def test_events_are_followed_only_of_backends_that_are_as_they_were(
+    watches: Watches,
+) -> None:
+    """The feed of one that is gone, or whose events are elsewhere, ends at once; the others' go
+    on."""
+    told: list[str] = []
+    endpoint = "tcp://127.0.0.1:9"
+    async with Feeds(secret=b"s", on_change=lambda name, _: told.append(name)) as feeds:
+        backends = [named(name, kv_events=endpoint) for name in "abc"]
+        scene = Scene(watches, *backends, feeds=feeds)
+        for one in scene.pool:
+            source = one.event_source
+            assert isinstance(source, Source)
+            feeds.open(one.name, source, block_tokens=16, capacity_tokens=160)
+        kept = feeds.get("a")
+        scene.next = with_backends(backends[0], named("b", kv_events=endpoint, kv_topic="t"))
+        scene.reloader.reload()
+
+        assert kept is not None
+        assert kept.alive
+        assert [feeds.get(name) for name in "abc"] == [kept, None, None]
+        assert scene.pool["b"].event_source == Source(endpoint=endpoint, topic="t")
+        scene.reloader.remove("a")
+        assert feeds.get("a") is None
+    assert not kept.alive
+    assert told == []
 
 
 async def test_a_lease_on_a_removed_backend_ends_as_any_other(watches: Watches) -> None:
@@ -222,6 +255,7 @@ async def test_one_backend_more_and_one_less(watches: Watches) -> None:
         (named("a"), "used twice"),
         (Backend(url="ftp://x"), "expected http"),
         (Backend(url="http://x/v1"), "only scheme"),
+        (Backend(url="http://x", kv_events="on"), "tcp://HOST:PORT"),
         (Backend(url="http://x", api_key="two\r\nlines"), "printable"),
         (Backend(url="http://x", api_key="env:HOME"), "not set"),
         (Backend(url="http://x", api_key_file="/etc/passwd"), "named in the settings only"),
@@ -259,6 +293,8 @@ def test_a_backend_is_made_as_the_settings_describe_it(tmp_path: Path) -> None:
 
     assert one.engine is not None
     assert (one.engine.name, one.pass_client_key, one.ssl) == ("vllm", True, None)
+    assert one.event_source is None
+    assert backend_of(named("a", kv_events="auto"), health).event_source == "ask"
     assert not one.health.usable(6.9)
     (tmp_path / "ca.pem").write_text("nothing")
     with pytest.raises(SettingsError, match="no PEM"):

@@ -13,6 +13,7 @@ from prefold.proxy.routing import (
     Reason,
     RequestShape,
     Weights,
+    among,
     choose,
     rendezvous,
     score_s,
@@ -75,6 +76,23 @@ def test_score_in_seconds() -> None:
     assert score_s(crowded, shape, weights) == pytest.approx(9 * 0.5)
 
 
+def test_score_of_a_copy_on_a_busy_fleet() -> None:
+    """What another one holds pays the crowd's price besides, by the mean of the queues without the
+    longest, in full from one as long as the prompt on."""
+    weights = Weights(eviction_price=1.0, crowd_price=10.0, decode_penalty_s=0.0)
+
+    def copying(*queues: int) -> float:
+        others = [backend(f"b{n}", cached=600, queued=queue) for n, queue in enumerate(queues)]
+        one = backend("a", cached=200)
+        return score_s(one, among(prompt(1000), [one, *others]), weights)
+
+    own, room = 800, 400
+    assert copying(5000) == pytest.approx((own + room) / 1000)
+    assert copying(5000, 500) == pytest.approx((own + room + 10 * 0.25 * 400) / 1000)
+    assert copying(5000, 2000) == pytest.approx((own + room + 10 * 400) / 1000)
+    assert copying(9000, 9000) == pytest.approx((own + room + 10 * 400) / 1000)
+
+
 def test_warm_prefix_wins() -> None:
     """Equal load: the backend that holds the prefix."""
     decision = by_prefix(prompt(8000), backend("a"), backend("b", cached=7000), backend("c"))
@@ -101,9 +119,10 @@ def test_second_best_holder_is_chosen_for_its_load() -> None:
         prompt(8000), backend("most", cached=7000, queued=20_000), backend("some", cached=3000)
     )
     assert (decision.backend, decision.reason) == ("some", Reason.LOAD)
+    dearest = 1 + Weights().eviction_price + Weights().crowd_price  # of each token computed twice
     decision = by_prefix(
         prompt(8000),
-        backend("most", cached=7000, queued=20_000),
+        backend("most", cached=7000, queued=round(1.2 * dearest * (7000 - 3000)) + 8000),
         backend("some", cached=3000),
         backend("none", queued=20_000),
     )
@@ -137,6 +156,23 @@ def test_price_keeps_a_prefix_where_it_is() -> None:
     greedy = choose(Policy.PREFIX, [warm, full], shape, 0, Weights(eviction_price=0.0))
     priced = choose(Policy.PREFIX, [warm, full], shape, 0, Weights())
     assert (greedy.backend, priced.backend) == ("full", "warm")
+
+
+def test_a_copy_that_an_idle_fleet_makes_waits_on_a_busy_one() -> None:
+    """The same two backends: with the others idle, the copy delays nobody; with a queue at each of
+    them, it would delay those who come next. However busy, it is made in the end."""
+    shape = prompt(2000)
+    cold = backend("cold", evicted=2000)
+
+    def chosen(queue: int, others: int) -> str:
+        warm = backend("warm", cached=1900, queued=queue)
+        rest = [backend(f"rest-{n}", queued=others, evicted=2000) for n in range(6)]
+        return by_prefix(shape, warm, cold, *rest).backend
+
+    assert chosen(5000, 0) != "warm"
+    assert chosen(5000, 4000) == "warm"
+    assert chosen(20_000, 19_000) == "warm"
+    assert chosen(40_000, 39_000) == "cold"
 
 
 def test_faster_backend_may_be_worth_a_cold_start() -> None:

@@ -15,6 +15,7 @@ from prefold.proxy.settings import Backend, Key, Model, Settings, load
 from prefold.proxy.settings_checks import SECRETS, warnings_of
 
 DIGEST = sha256(b"key").hexdigest()
+FOLLOWED = '[[backends]]\nurl = "http://a"\nkv_events = "{}"\n'
 EXAMPLE = Path(__file__).parents[3] / "prefold.example.toml"
 
 
@@ -108,6 +109,38 @@ def test_environment_values_may_be_plain_words(tmp_path: Path) -> None:
             '[[backends]]\nurl = "http://a"\n[routing]\npinned_backend = "b"',
             "routing.pinned_backend: no backend is named 'b'",
         ),
+        (FOLLOWED.format("ipc:///x"), "backends[0].kv_events: expected tcp://HOST:PORT"),
+        (FOLLOWED.format("tcp://a:99999"), "backends[0].kv_events: expected tcp://HOST:PORT"),
+        (FOLLOWED.format("tcp://:5557"), "backends[0].kv_events: expected tcp://HOST:PORT"),
+        (
+            FOLLOWED.format("tcp://a:1") + 'kv_replay = "a:1"',
+            "backends[0].kv_replay: expected tcp://HOST:PORT",
+        ),
+        (
+            FOLLOWED.format("tcp://a:1") + 'kv_replay = "tcp://*:2"',
+            "backends[0].kv_replay: only an engine binds it",
+        ),
+        (
+            FOLLOWED.format("auto") + 'kv_topic = "t"',
+            "backends[0].kv_events: kv_replay and kv_topic need an endpoint",
+        ),
+        (
+            '[[backends]]\nurl = "http://a"\nkv_replay = "tcp://a:1"',
+            "backends[0].kv_events: kv_replay and kv_topic need an endpoint",
+        ),
+        (
+            FOLLOWED.format("tcp://*:1") + 'name = "b"\n' + FOLLOWED.format("tcp://[::]:1"),
+            "backends[1].kv_events: bound already for backends[0]",
+        ),
+        (
+            FOLLOWED.format("tcp://a:1")
+            + '[[backends]]\nurl = "http://b"\nkv_events = "tcp://a:1"\nkv_topic = "t"',
+            "backends[1].kv_topic: must tell apart who shares an endpoint",
+        ),
+        (
+            "[server]\nworkers = 2\n" + FOLLOWED.format("tcp://*:1"),
+            "backends[0].kv_events: only one of the server.workers could bind it",
+        ),
         ("[server", "Expected ']' at the end of a table declaration"),
     ],
 )
@@ -117,6 +150,20 @@ def test_every_mistake_names_the_key(tmp_path: Path, text: str, said: str) -> No
         settings(tmp_path, text)
 
     assert said in str(error.value)
+
+
+@pytest.mark.parametrize("endpoint", ["auto", "tcp://a:5557", "tcp://[::1]:1", "tcp://*:65535"])
+def test_kv_events_are_followed_where_they_are_said_to_be(tmp_path: Path, endpoint: str) -> None:
+    """Connected to or bound here; several backends may share an endpoint that is connected to."""
+    workers = "" if "*" in endpoint else "[server]\nworkers = 2\n"
+    first = FOLLOWED.format(endpoint)
+    others = "".join(
+        f'[[backends]]\nurl = "http://{name}"\nkv_events = "tcp://b:1"\nkv_topic = "{name}"\n'
+        for name in "bc"
+    )
+    made = settings(tmp_path, workers + first + others)
+
+    assert [one.kv_events for one in made.backends] == [endpoint, "tcp://b:1", "tcp://b:1"]
 
 
 def test_a_mistyped_environment_variable_is_an_error_too(tmp_path: Path) -> None:

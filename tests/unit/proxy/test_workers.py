@@ -300,7 +300,10 @@ def test_records_and_settings_survive_the_way() -> None:
     assert back == order
 
 
-@pytest.mark.parametrize("raw", [b"\xff\xff\xff\xff\x01\x00\x00", b"\x00\x00\x00\x00\x09\x00\x00"])
+@pytest.mark.parametrize(
+    "raw",
+    [b"\xff\xff\xff\xff\x01\x00\x00\x00\x00", b"\x00\x00\x00\x00\x09\x00\x00\x00\x00"],
+)
 def test_what_is_no_frame_is_an_error(raw: bytes) -> None:
     """A length beyond all bounds, an unknown kind."""
     with pytest.raises(ValueError, match=r"frame|Kind"):
