@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from secrets import token_hex
 from sys import getsizeof
+from typing import NamedTuple
 
 from xxhash import xxh3_64_intdigest
 
@@ -36,6 +37,11 @@ def beginning_key(text: str) -> int:
     return xxh3_64_intdigest(text[:LONG].encode("utf-8", "surrogatepass"))
 
 
+class _Short(NamedTuple):
+    short: str
+    mark: str
+
+
 class LongTexts:
     """Holds at most `max_bytes`, the least recently used go first. Marks are random, so that no
     client can write one, and are never used twice."""
@@ -43,13 +49,15 @@ class LongTexts:
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._bytes = 0
-        self._marks: OrderedDict[str, str] = OrderedDict()
+        self._shorts: OrderedDict[str, _Short] = OrderedDict()
+        """By the whole content, whose hash is the costly part: a content that comes again is mostly
+        the same object, which knows its hash."""
         self._texts: dict[str, str] = {}
         self._beginnings: OrderedDict[int, None] = OrderedDict()
         self._new: set[str] = set()
 
     def __len__(self) -> int:
-        return len(self._marks)
+        return len(self._shorts)
 
     def marked(self, messages: Sequence[Message]) -> list[Message]:
         """The messages, with marks for contents that are long; white space at their ends stays
@@ -75,26 +83,22 @@ class LongTexts:
         """With a mark in place of all that is not white space at its ends, if it is long."""
         if len(content) < LONG:
             return content
+        known = self._shorts.get(content)
+        if known is not None:
+            self._shorts.move_to_end(content)
+            return known.short
         text = content.strip()
-        if len(text) == len(content):
-            return self._mark(text)
         if len(text) < LONG:
             return content
-        start = content.index(text[0])  # nothing but white space is before it
-        return content[:start] + self._mark(text) + content[start + len(text) :]
-
-    def _mark(self, text: str) -> str:
-        mark = self._marks.get(text)
-        if mark is not None:
-            self._marks.move_to_end(text)
-            return mark
         mark = f"\ue000{token_hex(8)}\ue001"
-        self._marks[text] = mark
+        start = content.index(text[0])  # nothing but white space is before it
+        short = content[:start] + mark + content[start + len(text) :]
+        self._shorts[content] = _Short(short, mark)
         self._texts[mark] = text
-        self._bytes += _size(text)
+        self._bytes += _size(content, text)
         if self._note_beginning(text):
             self._new.add(mark)
-        return mark
+        return short
 
     def _note_beginning(self, text: str) -> bool:
         """Whether it is a new one."""
@@ -110,10 +114,10 @@ class LongTexts:
         """Back to the bound, once the marks of a request are no longer needed."""
         self._new.clear()
         while self._bytes > self._max_bytes:
-            text, mark = self._marks.popitem(last=False)
-            del self._texts[mark]
-            self._bytes -= _size(text)
+            content, forgotten = self._shorts.popitem(last=False)
+            self._bytes -= _size(content, self._texts.pop(forgotten.mark))
 
 
-def _size(text: str) -> int:
-    return getsizeof(text) + _ENTRY_BYTES
+def _size(content: str, text: str) -> int:
+    both = getsizeof(content) + getsizeof(text)
+    return _ENTRY_BYTES + (getsizeof(text) if text is content else both)
