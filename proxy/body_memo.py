@@ -14,6 +14,7 @@ import msgspec
 from xxhash import xxh3_64_intdigest
 
 MAX_BYTES = 32 * 1024 * 1024
+"""Of bodies; the messages made of them take about as much again."""
 HEAD_BYTES = 1024
 """By so many first bytes bodies are looked up; those that share them are few."""
 MAX_ALIKE = 8
