@@ -89,7 +89,8 @@ class EventStream:
     def failed(self, error: BackendError) -> None:
         self._pass_last()
         # What comes after the terminal event, a reset say, takes nothing away from the answer.
-        self._end(None if self._meter.ending is Ending.COMPLETE else error)
+        whole = self._meter.done or self._meter.ending is Ending.COMPLETE
+        self._end(None if whole else error)
 
     def _pass_last(self) -> None:
         """An event whose blank line was a lone CR: only now is it known to be whole."""

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from multidict import CIMultiDict
@@ -140,6 +141,17 @@ def test_any_split_is_relayed_as_the_whole_is_read(
     answer = asyncio.run(relayed(pieces(framed, read_cuts), end, early=early))
 
     hold(answer, expected_of_chat(stream, clean=end == "clean"))
+
+
+@pytest.mark.parametrize("end", ["fin", "reset"])
+def test_a_done_that_only_the_end_shows_to_be_whole_ends_the_answer(end: str) -> None:
+    """Its blank line is a lone CR, behind which half of a CRLF may be missing; an error event came
+    before it."""
+    stream = b'data: {"error":{"message":"The kettle broke."}}\r\rdata: [DONE]\r\r'
+    answer = asyncio.run(relayed([chunk(stream)], end, early=0))
+
+    assert answer is not None
+    assert (answer.body, answer.end) == (stream, BodyEnd.WHOLE)
 
 
 @settings(max_examples=40, deadline=None)
