@@ -19,6 +19,7 @@ from prefold.proxy.errors import BadRequest, NotEncodable
 from prefold.proxy.messages import MessagesBody
 from prefold.proxy.openai import Body, ChatBody
 from prefold.proxy.responses import ResponsesBody
+from prefold.proxy.tokens.chat_request import Chat
 from prefold.proxy.tokens.encoder import Beginning, Encoder
 from prefold.proxy.tokens.token_libraries import TokenIds
 
@@ -101,20 +102,21 @@ async def _all_later(ids: asyncio.Future[TokenIds]) -> Beginning | None:
 async def _token_ids(body: Body, encoder: Encoder) -> Beginning | None:
     try:
         if isinstance(body, MessagesBody | ResponsesBody):
-            chat = body.as_chat()
-            return None if chat is None else await encoder.begin_chat(chat, None, {})
+            messages = body.as_chat()
+            return None if messages is None else await encoder.begin_chat(Chat(messages=messages))
         if body.alters_prompt:
             return None
         if isinstance(body, ChatBody):
-            return await encoder.begin_chat(
-                body.messages,
-                body.tools,
-                body.chat_template_kwargs or {},
+            chat = Chat(
+                messages=body.messages,
+                tools=body.tools,
+                extra=body.chat_template_kwargs or {},
                 add_generation_prompt=body.add_generation_prompt,
                 continue_final_message=body.continue_final_message,
                 documents=body.documents,
                 reasoning_effort=body.reasoning_effort,
             )
+            return await encoder.begin_chat(chat)
         if isinstance(body.prompt, str):
             return _all(await encoder.encode_text(body.prompt))
         return _all(await _first_of_list(body.prompt, encoder))

@@ -27,7 +27,7 @@ class Chat(msgspec.Struct, frozen=True, kw_only=True):
 
     messages: Sequence[Message]
     tools: Sequence[Mapping[str, Any]] | None = None
-    extra: Mapping[str, Any]
+    extra: Mapping[str, Any] = {}
     add_generation_prompt: bool = True
     continue_final_message: bool = False
     documents: Any = None

@@ -105,43 +105,24 @@ class Encoder:
         Raises `NotEncodable`.
         """
         beginning = await self.begin_chat(
-            messages,
-            tools,
-            extra,
-            add_generation_prompt=add_generation_prompt,
-            continue_final_message=continue_final_message,
-            documents=documents,
-            reasoning_effort=reasoning_effort,
+            Chat(
+                messages=messages,
+                tools=tools,
+                extra=extra,
+                add_generation_prompt=add_generation_prompt,
+                continue_final_message=continue_final_message,
+                documents=documents,
+                reasoning_effort=reasoning_effort,
+            )
         )
         return beginning.ids if beginning.whole is None else await beginning.whole
 
-    async def begin_chat(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[Mapping[str, Any]] | None,
-        extra: Mapping[str, Any],
-        *,
-        add_generation_prompt: bool = True,
-        continue_final_message: bool = False,
-        documents: Any = None,
-        reasoning_effort: Any = None,
-    ) -> Beginning:
+    async def begin_chat(self, chat: Chat) -> Beginning:
         """As `encode_chat`, at once where the rest cannot matter for where the chat is sent: it is
         long, and begins as nothing did before, so no cache holds any of it.
 
         Raises `NotEncodable`, as `whole` does.
         """
-        if self._template is None:
-            raise NotEncodable("the model has no chat template")
-        chat = Chat(
-            messages=messages,
-            tools=tools,
-            extra=extra,
-            add_generation_prompt=add_generation_prompt,
-            continue_final_message=continue_final_message,
-            documents=documents,
-            reasoning_effort=reasoning_effort,
-        )
         looked_up = self._look_up(self._known_segments(chat) or await self._segments(chat))
         chars = sum(map(len, looked_up.texts))
         if not (looked_up.anew and self._alone and chars >= WORTH_WAITING_FOR):

@@ -77,7 +77,7 @@ class LongTexts:
 
     def begins_anew(self, piece: str) -> bool:
         """Whether a text in it was marked just now, and begins as none before it did."""
-        return any(mark in self._new for mark in _MARK.findall(piece))
+        return bool(self._new) and any(mark in self._new for mark in _MARK.findall(piece))
 
     def short(self, content: str) -> str:
         """With a mark in place of all that is not white space at its ends, if it is long."""

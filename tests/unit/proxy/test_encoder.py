@@ -14,6 +14,7 @@ from tokenizers import AddedToken
 from tokenizers import Tokenizer as HuggingFaceTokenizer
 
 from prefold.proxy.errors import NotEncodable
+from prefold.proxy.tokens.chat_request import Chat
 from prefold.proxy.tokens.encoder import WORTH_WAITING_FOR, Encoder
 from prefold.proxy.tokens.tokenizer import LoadedTokenizer, load_tokenizer
 from tests.support.tiny_tokenizer import (
@@ -242,14 +243,14 @@ async def test_of_a_text_that_begins_as_none_before_the_rest_comes_later(
     """What is known at once is its beginning, up to the first new piece; the rest is exact too."""
     encoder = encoders()
     await encoder.encode_chat([{"role": "user", "content": "in"}], None, {})
-    beginning = await encoder.begin_chat(document(1), None, {})
+    beginning = await encoder.begin_chat(Chat(messages=document(1)))
     expected = encoders.whole(document(1))
 
     assert beginning.whole is not None
     assert beginning.ids.tolist() == expected[: len(beginning.ids)]
     assert 0 < len(beginning.ids) < len(expected) < 4 * beginning.length
     assert (await beginning.whole).tolist() == expected
-    other = await encoder.begin_chat(document(2), None, {})
+    other = await encoder.begin_chat(Chat(messages=document(2)))
     assert other.after != beginning.after
 
 
@@ -262,7 +263,7 @@ async def test_what_may_be_cached_in_part_is_waited_for(
     """The same text, one that goes on differently, and one too short to matter."""
     encoder = encoders()
     await encoder.encode_chat(document(1), None, {})
-    beginning = await encoder.begin_chat(messages, None, {})
+    beginning = await encoder.begin_chat(Chat(messages=messages))
 
     assert beginning.whole is None
     assert beginning.ids.tolist() == encoders.whole(messages)
@@ -271,7 +272,7 @@ async def test_what_may_be_cached_in_part_is_waited_for(
 
 async def test_where_others_serve_too_nothing_is_known_to_be_new(encoders: Encoders) -> None:
     """Another process may have sent the same text to an engine."""
-    beginning = await encoders(alone=False).begin_chat(document(1), None, {})
+    beginning = await encoders(alone=False).begin_chat(Chat(messages=document(1)))
 
     assert beginning.whole is None
     assert beginning.ids.tolist() == encoders.whole(document(1))
