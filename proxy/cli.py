@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 # Commands with many options of their own live in their own modules, loaded when named.
 ELSEWHERE = {
     "demo": "prefold.proxy.demo.command:demo",
+    "metrics": "prefold.proxy.metrics_command:metrics",
     "simulate": "prefold.proxy.simulate.command:simulate",
 }
 
