@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup demo test check format bench bench-wire chaos fuzz compatibility clean
+.PHONY: help setup demo test check format bench bench-replicas bench-wire bench-routing bench-rag chaos fuzz check-aiperf compatibility clean test-compression bench-compression
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -43,14 +43,42 @@ bench: $(STAMP) ## the benchmarks of tests/benchmark, one after the other
 bench-wire: $(STAMP) ## what the proxy costs beside its peers; make bench-wire ARGS="--quick"
 	$(BIN)/python -m tests.benchmark.wire $(ARGS)
 
+bench-routing: $(STAMP) ## tokens saved on real engines, beside other routers; make bench-routing ARGS="--quick"
+	$(BIN)/python -m tests.benchmark.routing $(ARGS)
+
+bench-rag: $(STAMP) ## what ordered documents save; ARGS="--passages FILE --meetings FILE": docs/rag.md
+	$(BIN)/python -m tests.benchmark.rag $(ARGS)
+
+bench-replicas: $(STAMP) ## hits of 1, 2, 4 and 8 replicas, with and without Redis; ARGS="--quick"
+	$(BIN)/python -m tests.benchmark.bench_replicas $(ARGS)
+
 chaos: $(STAMP) ## backends that are killed, stopped and cut off under load, for a minute
 	$(BIN)/python -m tests.chaos $(ARGS)
 
 fuzz: $(STAMP) ## 100,000 generated requests and streams
 	$(BIN)/python -m tests.fuzz $(ARGS)
 
+check-aiperf: $(STAMP) ## our figures of requests beside those of real aiperf, metric by metric
+	$(BIN)/python -m tests.aiperf $(ARGS)
+
 compatibility: $(STAMP) ## docs/compatibility.md, from a run of the wire cases
 	$(BIN)/python -m tests.wire.compatibility $(ARGS)
 
+COMPRESSION := .venv-compression
+
+$(COMPRESSION)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(COMPRESSION)
+	$(COMPRESSION)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(COMPRESSION)/bin/python -m pip install --quiet --group compression-test \
+	  --editable '.[compression,compression-lexical]'
+	$(COMPRESSION)/bin/python -m pip install --quiet --no-deps 'llama-index-core>=0.14,<0.15' # cl100k
+	@touch $@
+
+test-compression: $(COMPRESSION)/.installed ## the model tiers of compression; installs torch
+	$(COMPRESSION)/bin/pytest tests/compression $(ARGS)
+
+bench-compression: $(COMPRESSION)/.installed ## ours beside the package llmlingua; ARGS="--quick"
+	$(COMPRESSION)/bin/python -m tests.compression.bench $(ARGS)
+
 clean:
-	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(COMPRESSION) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from ssl import SSLContext
 from typing import Literal, Protocol
@@ -11,6 +12,8 @@ from typing import Literal, Protocol
 from prefold.backends.engine import Engine, EngineFacts
 from prefold.backends.health import Health, HealthRules, Outcome
 from prefold.backends.kv_events.subscriber import Source
+from prefold.backends.prediction import Prediction
+from prefold.backends.rate import PrefillRate
 
 
 class Mode(StrEnum):
@@ -18,32 +21,9 @@ class Mode(StrEnum):
 
     EVENTS = "events"  # exact tokens, and the engine tells what its cache holds
     FEEDBACK = "feedback"  # exact tokens, and the engine reports cached tokens
+    UNVERIFIED = "unverified"  # exact tokens, but the engine never reports what was cached
     APPROXIMATE = "approximate"  # tokenizer unknown or different: prompt bytes stand for tokens
-
-
-class PrefillRate:
-    """Uncached prompt tokens per second of prefill: a ratio of exponentially decayed sums.
-
-    A ratio of sums weighs long prefills more than short ones, whose time is mostly overhead.
-    """
-
-    DECAY = 0.9
-    MIN_TOKENS = 64  # below, fixed costs drown the rate
-
-    def __init__(self) -> None:
-        self._tokens = 0.0
-        self._seconds = 0.0
-
-    def observe(self, uncached_tokens: int, seconds: float) -> None:
-        if uncached_tokens < self.MIN_TOKENS or seconds <= 0:
-            return
-        self._tokens = self.DECAY * self._tokens + uncached_tokens
-        self._seconds = self.DECAY * self._seconds + seconds
-
-    @property
-    def tokens_per_s(self) -> float | None:
-        """None until something was observed."""
-        return self._tokens / self._seconds if self._seconds else None
+    RENDEZVOUS = "rendezvous"  # what was expected was wrong for long: nothing is, a hash decides
 
 
 class Load:
@@ -60,6 +40,16 @@ class Load:
 
     @property
     def queued_tokens(self) -> int:
+        return self._queued_tokens
+
+    @property
+    def here(self) -> int:
+        """Of those in flight, the ones of this proxy, not of other replicas that told of theirs:
+        `max_in_flight` is each one's own."""
+        return self._in_flight
+
+    @property
+    def queued_here(self) -> int:
         return self._queued_tokens
 
     def add(self, requests: int, queued_tokens: int) -> None:
@@ -100,6 +90,8 @@ class Backend:
         pass_client_key: bool = False,
         max_in_flight: int = 512,
         event_source: Source | Literal["ask"] | None = None,
+        rank: int | None = None,
+        labels: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
         self.url = url
@@ -111,13 +103,22 @@ class Backend:
         self.max_in_flight = max_in_flight
         self.event_source = event_source
         """Where its KV events are to be had; "ask": where it says itself; None: not followed."""
+        self.rank = rank
+        """The data-parallel rank of the server at `url` that this is; None: all of that server."""
+        self.labels: Mapping[str, str] = labels or {}
+        """As the operator named it, by which requests may be kept to some backends."""
+        self.problem = ""
+        """Why the last probe failed, where an adapter or the client said it."""
+        self.probing = asyncio.Lock()
         self.health = Health(rules)
         self.facts = None
         self.mode = Mode.APPROXIMATE
+        """What its cache model is made of; `shown_mode` says what that is worth."""
         self.mode_reason = "not probed yet"
         self.settled = False
         """The mode is a verdict, not the lack of one: a comparison that failed is tried again."""
         self.rate = PrefillRate()
+        self.prediction = Prediction()
         self.load = Load()
         self.witness: Witness | None = None
         self.on_change: Callable[[], None] = _nobody
@@ -139,7 +140,28 @@ class Backend:
 
     @property
     def has_room(self) -> bool:
-        return self.load.in_flight < self.max_in_flight
+        return self.load.here < self.max_in_flight
+
+    @property
+    def shown_mode(self) -> Mode:
+        """With what answers have shown since."""
+        if self.mode is Mode.EVENTS:
+            return self.mode
+        if not self.prediction.trusted:
+            return Mode.RENDEZVOUS
+        return Mode.UNVERIFIED if self.unverified else self.mode
+
+    @property
+    def unverified(self) -> bool:
+        return self.mode is Mode.FEEDBACK and self.prediction.silent
+
+    @property
+    def shown_reason(self) -> str:
+        if self.shown_mode is Mode.RENDEZVOUS:
+            return f"what it reports as cached is far less than expected; {self.mode_reason}"
+        if self.shown_mode is Mode.UNVERIFIED:
+            return f"{self.mode_reason}; it never reports cached tokens"
+        return self.mode_reason
 
     def serves(self, model: str | None) -> bool:
         """None: any model at all."""

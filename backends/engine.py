@@ -14,6 +14,7 @@ import msgspec
 
 from prefold.backends.client import Client
 from prefold.backends.errors import BackendError
+from prefold.backends.kv_events.subscriber import Source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,12 +54,33 @@ class ServedModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineFacts:
-    """What an engine said when it was found ready. Loads are requests; None where not told."""
+    """What an engine said when it was found ready. Loads are requests; None where not told. Of a
+    data-parallel rank, capacity and loads are its own."""
 
     models: tuple[ServedModel, ...]
     capacity: Capacity | None = None
     running: int | None = None
     waiting: int | None = None
+    started: float | None = None
+    """When its process started, by its own clock."""
+    prompt_tokens_total: int | None = None
+    """It has computed so many since it started."""
+    version: str | None = None
+    ranks: int | None = None
+    """Data-parallel ranks behind its URL, each with a KV cache of its own."""
+    reports_cached: bool | None = None
+    """Whether its usage tells cached tokens; None: only an answer shows it."""
+    advice: tuple[str, ...] = ()
+    """What to change so that more is known of it, a sentence each."""
+
+
+def began_anew(before: EngineFacts, now: EngineFacts) -> bool:
+    """Whether these are of two processes: by their start, or by what they have done so far."""
+    if before.started is not None and now.started is not None:
+        return before.started != now.started
+    if before.prompt_tokens_total is None or now.prompt_tokens_total is None:
+        return False
+    return now.prompt_tokens_total < before.prompt_tokens_total
 
 
 class PromptReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +94,9 @@ class PromptReport(msgspec.Struct, frozen=True, kw_only=True):
 
 class PromptTokensDetails(msgspec.Struct):
     cached_tokens: int | None = None
+    image_tokens: int | None = None
+    audio_tokens: int | None = None
+    video_tokens: int | None = None
 
 
 class Usage(msgspec.Struct):
@@ -100,6 +125,8 @@ class Endpoint:
     headers: dict[str, str]
     timeout_s: float
     ssl: ssl.SSLContext | None = None
+    rank: int | None = None
+    """The data-parallel rank that is asked about; None: the server as a whole."""
 
     async def get(self, path: str) -> tuple[int, bytes]:
         return await self._fetch("GET", path)
@@ -135,6 +162,8 @@ class Engine(Protocol):
     """True if a stream reports usage only when `stream_options.include_usage` asks for it."""
     knows_cache_salt: bool
     """True if a request's `cache_salt` keeps its KV cache blocks apart from those of others."""
+    reporting: str
+    """How it reports cached tokens, for people."""
 
     async def probe(self, endpoint: Endpoint) -> EngineFacts | None:
         """Facts if the engine is ready to serve, None if it is not (yet); raises BackendError."""
@@ -144,8 +173,23 @@ class Engine(Protocol):
     ) -> list[int] | None:
         """The ids the engine makes of a chat, None if it cannot tell; raises BackendError."""
 
+    async def event_source(self, endpoint: Endpoint) -> Source:
+        """Where it says that its KV events are to be had; raises NoEvents, and BackendError."""
+
     def report(self, usage: Usage | None, timings: Timings | None) -> PromptReport:
         """Reported prefill out of a response. Unknown is None, never zero."""
+
+
+def require_rank(rank: int | None, ranks: int) -> None:
+    """Raises BackendError for a rank that is not there: requests to it would be refused."""
+    if rank is not None and rank >= ranks:
+        raise BackendError(f"no data-parallel rank {rank}: the engine has {ranks}")
+
+
+def rank_advice(rank: int | None, ranks: int) -> tuple[str, ...]:
+    if rank is not None or ranks <= 1:
+        return ()
+    return (f"{ranks} KV caches are behind its URL: set data_parallel = {ranks}",)
 
 
 def report_from_usage(usage: Usage | None) -> PromptReport:

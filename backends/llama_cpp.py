@@ -17,10 +17,13 @@ from prefold.backends.engine import (
     listed_models,
     report_from_usage,
 )
+from prefold.backends.kv_events.discovery import NoEvents
+from prefold.backends.kv_events.subscriber import Source
 from prefold.backends.prometheus_text import samples, total
 
 RUNNING = "llamacpp:requests_processing"
 WAITING = "llamacpp:requests_deferred"
+COMPUTED = "llamacpp:prompt_tokens_total"
 
 
 class LlamaCpp:
@@ -28,6 +31,7 @@ class LlamaCpp:
     # `timings` come in the finish chunk of every stream, unasked.
     needs_include_usage = False
     knows_cache_salt = False
+    reporting = "in timings, with every answer"
 
     async def probe(self, endpoint: Endpoint) -> EngineFacts | None:
         # /v1/models answers while the model still loads; /health does not (503).
@@ -40,7 +44,7 @@ class LlamaCpp:
         props = await endpoint.get_json("/props") or {}
         # --metrics is a flag of the server: without it the load stays unknown.
         status, page = await endpoint.get("/metrics")
-        loads = samples(page, (RUNNING, WAITING)) if status == 200 else {}
+        loads = samples(page, (RUNNING, WAITING, COMPUTED)) if status == 200 else {}
         path = props.get("model_path")
         return EngineFacts(
             models=tuple(
@@ -53,6 +57,7 @@ class LlamaCpp:
             capacity=_capacity(props),
             running=total(loads, RUNNING),
             waiting=total(loads, WAITING),
+            prompt_tokens_total=total(loads, COMPUTED),
         )
 
     async def chat_tokens(
@@ -67,6 +72,9 @@ class LlamaCpp:
             {"content": rendered["prompt"], "add_special": True, "parse_special": True},
         )
         return int_list(answer.get("tokens")) if isinstance(answer, dict) else None
+
+    async def event_source(self, endpoint: Endpoint) -> Source:
+        raise NoEvents("llama.cpp publishes no KV events")
 
     def report(self, usage: Usage | None, timings: Timings | None) -> PromptReport:
         if timings is None or timings.cache_n is None or timings.prompt_n is None:

@@ -14,7 +14,7 @@ from typing import Self
 from prefold.backends.backend import Backend
 from prefold.backends.client import Client
 from prefold.backends.detect import detect
-from prefold.backends.engine import Endpoint, EngineFacts
+from prefold.backends.engine import Endpoint, EngineFacts, began_anew
 from prefold.backends.errors import BackendError, ConnectRefused
 
 log = logging.getLogger(__name__)
@@ -25,9 +25,9 @@ class Monitor:
     """Probes backends; one `watch` task for each.
 
     `on_ready(backend, facts, restarted)` runs whenever a backend answers after it was away, or
-    lists other models or another capacity than before, and before it may take requests; again with
-    each probe until it returns True. `restarted`: it may have lost its cache. The clock is the one
-    that leases are released by.
+    lists other models or another capacity than before, or began anew unseen, and before it may take
+    requests; again with each probe until it returns True. `restarted`: it may have lost its cache.
+    The clock is the one that leases are released by.
     """
 
     def __init__(
@@ -63,13 +63,25 @@ class Monitor:
                     break
 
     def endpoint(self, backend: Backend) -> Endpoint:
-        return Endpoint(self._client, backend.url, backend.headers, self._timeout_s, backend.ssl)
+        return Endpoint(
+            self._client,
+            backend.url,
+            backend.headers,
+            self._timeout_s,
+            backend.ssl,
+            backend.rank,
+        )
 
     async def probe(self, backend: Backend) -> bool:
-        """One round; True if the backend is ready."""
+        """One round; True if the backend is ready. Rounds of one backend follow each other: the end
+        of an older one must not undo what a later one found."""
+        async with backend.probing:
+            return await self._probe(backend)
+
+    async def _probe(self, backend: Backend) -> bool:
         endpoint = self.endpoint(backend)
         was_reachable, was_gone = backend.health.reachable, backend.health.gone
-        facts = None
+        facts, backend.problem = None, ""
         try:
             if backend.engine is None:
                 backend.engine = await detect(endpoint)
@@ -81,6 +93,7 @@ class Monitor:
             backend.health.down()
         except BackendError as error:
             log.debug("probe of %s: %s", backend.name, error)
+            backend.problem = str(error)
             backend.health.silent()
         if facts is None:
             if was_reachable and not backend.health.reachable:
@@ -89,7 +102,15 @@ class Monitor:
                 backend.witness.down(backend.name)
             return False
         before = backend.facts
-        restarted = backend.health.gone or before is None or before.capacity != facts.capacity
+        if facts.advice and (before is None or before.advice != facts.advice):
+            for sentence in facts.advice:
+                log.log(self._log_level, "backend %s: %s", backend.name, sentence)
+        restarted = (
+            backend.health.gone
+            or before is None
+            or before.capacity != facts.capacity
+            or began_anew(before, facts)
+        )
         changed = before is None or before.models != facts.models
         if restarted or changed or not backend.settled:
             backend.settled = await self._on_ready(backend, facts, restarted)

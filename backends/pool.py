@@ -93,26 +93,24 @@ class BackendPool:
             return _without(usable, excluded), _without(spare, excluded)
         return usable, spare
 
-    def prefill_rate(self, backend: Backend) -> float:
-        """Tokens per second as learned; before that the mean of what others have shown, so that a
-        backend is not preferred, or shunned, for being new."""
-        return self._prefill_rates([backend])[0]
-
-    def routing_rates(self, backends: Sequence[Backend], now: float) -> list[float]:
-        """What routing is to take their rates for: less than they are while one has just returned.
-        In the order given; the mean is taken at most once."""
-        rates = self._prefill_rates(backends)
-        return [
-            rate * backend.health.warmth(now) for backend, rate in zip(backends, rates, strict=True)
-        ]
-
-    def _prefill_rates(self, backends: Sequence[Backend]) -> list[float]:
+    def prefill_rates(self, backends: Sequence[Backend]) -> list[float]:
+        """Tokens per second as learned, in the order given; before that the mean of what others
+        have shown, so that a backend is not preferred, or shunned, for being new. The mean is taken
+        at most once."""
         learned = [backend.rate.tokens_per_s for backend in backends]
         known = [rate for rate in learned if rate is not None]
         if len(known) == len(learned):
             return known
         mean = self._mean_rate()
         return [mean if rate is None else rate for rate in learned]
+
+    def routing_rates(self, backends: Sequence[Backend], now: float) -> list[float]:
+        """What routing is to take their rates for: less than they are while one has just returned.
+        In the order given."""
+        rates = self.prefill_rates(backends)
+        return [
+            rate * backend.health.warmth(now) for backend, rate in zip(backends, rates, strict=True)
+        ]
 
     def _mean_rate(self) -> float:
         """Over the whole fleet."""

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from prefold.measurement.compression import CompressionTally
 from prefold.measurement.distribution import Distribution, Histogram
 from prefold.measurement.record import RequestOutcome, RequestRecord
 from prefold.measurement.sketch import Sketch
@@ -40,18 +41,23 @@ class Tally:
 
     __slots__ = (
         "available_tokens",
+        "documents_moved",
         "e2e",
+        "emptied",
         "expected_tokens",
+        "found_tokens",
         "itl",
+        "lost_tokens",
         "output_tokens",
+        "overexpected_tokens",
         "overhead",
-        "prediction_error_tokens",
         "prompt_tokens",
         "reported_requests",
         "requests",
         "saved_tokens",
         "stages",
         "ttft",
+        "underexpected_tokens",
         "unreported_requests",
     )
 
@@ -60,12 +66,20 @@ class Tally:
         self.reported_requests = 0
         self.unreported_requests = 0
         self.prompt_tokens = 0
-        """Of the reported requests, as are the next two."""
+        """Of the reported requests, as are the next three."""
         self.saved_tokens = 0
-        self.prediction_error_tokens = 0
+        self.overexpected_tokens = 0
+        """Of them, expected beyond what was reported; the next one, the other way."""
+        self.underexpected_tokens = 0
+        self.lost_tokens = 0
+        """Corrections of the index: as in the record, as are the next two."""
+        self.found_tokens = 0
+        self.emptied = 0
         self.expected_tokens = 0
         self.available_tokens = 0
         self.output_tokens = 0
+        self.documents_moved = 0
+        """Of all requests: documents that were sent in another place than they came in."""
         self.ttft = Distribution(SECONDS)
         self.itl = Distribution(ITL_SECONDS)
         self.e2e = Distribution(SECONDS)
@@ -75,6 +89,7 @@ class Tally:
 
     def add(self, record: RequestRecord) -> None:
         self.requests += 1
+        self.documents_moved += record.documents_moved
         start = record.received
         ends = (record.parsed, record.encoded, record.matched, record.chosen)
         for stage, end in zip(self.stages, ends, strict=True):
@@ -100,7 +115,16 @@ class Tally:
         self.prompt_tokens += record.prompt_tokens
         self.saved_tokens += reported
         if record.expected_tokens is not None:
-            self.prediction_error_tokens += abs(expected - reported)
+            self.overexpected_tokens += max(expected - reported, 0)
+            self.underexpected_tokens += max(reported - expected, 0)
+        self.lost_tokens += record.lost_tokens
+        self.found_tokens += record.found_tokens
+        self.emptied += record.emptied
+
+    @property
+    def prediction_error_tokens(self) -> int:
+        """Sum of |expected - reported|."""
+        return self.overexpected_tokens + self.underexpected_tokens
 
     def _add_times(self, record: RequestRecord) -> None:
         tokens = record.tokens
@@ -121,10 +145,15 @@ class Tally:
         self.unreported_requests += other.unreported_requests
         self.prompt_tokens += other.prompt_tokens
         self.saved_tokens += other.saved_tokens
-        self.prediction_error_tokens += other.prediction_error_tokens
+        self.overexpected_tokens += other.overexpected_tokens
+        self.underexpected_tokens += other.underexpected_tokens
+        self.lost_tokens += other.lost_tokens
+        self.found_tokens += other.found_tokens
+        self.emptied += other.emptied
         self.expected_tokens += other.expected_tokens
         self.available_tokens += other.available_tokens
         self.output_tokens += other.output_tokens
+        self.documents_moved += other.documents_moved
         self.ttft.merge(other.ttft)
         self.itl.merge(other.itl)
         self.e2e.merge(other.e2e)
@@ -140,6 +169,7 @@ class Books:
         self._tallies: dict[tuple[str, ...], Tally] = {}
         self.retries: Counter[str] = Counter()
         """Attempts that were followed by another one, by the backend that failed."""
+        self.compression = CompressionTally()
 
     def add(self, record: RequestRecord) -> None:
         kind = (
@@ -156,6 +186,8 @@ class Books:
         tally.add(record)
         if record.failed_backends:
             self.retries.update(record.failed_backends)
+        if record.compression:
+            self.compression.add(record)
 
     def __iter__(self) -> Iterator[tuple[Kind, Tally]]:
         for kind, tally in self._tallies.items():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,29 @@ CONFIDENCE = 0.95
 REPETITIONS = 2000
 MIN_CLUSTERS = 20
 """Below, percentile intervals of means are too narrow to be called by their level."""
+
+
+MAX_DRAWN = 4_000_000
+"""Clusters drawn at a time, which bounds the memory."""
+
+
+class Sums(NamedTuple):
+    """Values summed up by cluster, and how many of them each cluster has (one or more)."""
+
+    sums: NDArray[np.float64]
+    counts: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, clusters: Mapping[str, Sequence[float]]) -> Sums:
+        return cls(
+            np.array([sum(values) for values in clusters.values()], dtype=np.float64),
+            np.array([len(values) for values in clusters.values()], dtype=np.float64),
+        )
+
+    @property
+    def mean(self) -> float:
+        """Over all values."""
+        return float(self.sums.sum() / self.counts.sum())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,12 +73,27 @@ def difference(
     Percentiles of a cluster bootstrap (Efron and Tibshirani, 1993, chapters 8 and 13), the sides
     resampled independently.
     """
+    return difference_of_sums(
+        Sums.of(control), Sums.of(treated), seed=seed, repetitions=repetitions,
+        confidence=confidence,
+    )  # fmt: skip
+
+
+def difference_of_sums(
+    control: Sums,
+    treated: Sums,
+    *,
+    seed: int = 0,
+    repetitions: int = REPETITIONS,
+    confidence: float = CONFIDENCE,
+) -> Interval | None:
+    """The same of what is summed up by cluster already."""
     random = np.random.default_rng(seed)
-    smaller = min(len(control), len(treated))
+    smaller = min(len(control.sums), len(treated.sums))
     if smaller < MIN_CLUSTERS:
         return None
     drawn = _means(treated, random, repetitions) - _means(control, random, repetitions)
-    return _interval(_mean(treated) - _mean(control), drawn, confidence, smaller)
+    return _interval(treated.mean - control.mean, drawn, confidence, smaller)
 
 
 def paired_difference(
@@ -71,8 +110,9 @@ def paired_difference(
         cluster: [treated - control for control, treated in values]
         for cluster, values in pairs.items()
     }
-    drawn = _means(gains, np.random.default_rng(seed), repetitions)
-    return _interval(_mean(gains), drawn, confidence, len(gains))
+    sums = Sums.of(gains)
+    drawn = _means(sums, np.random.default_rng(seed), repetitions)
+    return _interval(sums.mean, drawn, confidence, len(gains))
 
 
 def _interval(
@@ -89,16 +129,13 @@ def _interval(
     )
 
 
-def _mean(clusters: Mapping[str, Sequence[float]]) -> float:
-    return sum(map(sum, clusters.values())) / sum(map(len, clusters.values()))
-
-
-def _means(
-    clusters: Mapping[str, Sequence[float]], random: np.random.Generator, repetitions: int
-) -> NDArray[np.float64]:
+def _means(clusters: Sums, random: np.random.Generator, repetitions: int) -> NDArray[np.float64]:
     """Of resamples with replacement of as many clusters as there are."""
-    sums = np.array([sum(values) for values in clusters.values()], dtype=np.float64)
-    counts = np.array([len(values) for values in clusters.values()], dtype=np.float64)
-    drawn = random.integers(0, len(sums), size=(repetitions, len(sums)))
-    means: NDArray[np.float64] = sums[drawn].sum(axis=1) / counts[drawn].sum(axis=1)
+    size = len(clusters.sums)
+    means = np.empty(repetitions)
+    step = max(MAX_DRAWN // size, 1)
+    for start in range(0, repetitions, step):
+        part = means[start : start + step]
+        drawn = random.integers(0, size, size=(len(part), size))
+        part[:] = clusters.sums[drawn].sum(axis=1) / clusters.counts[drawn].sum(axis=1)
     return means

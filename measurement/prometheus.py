@@ -14,7 +14,9 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from prefold.measurement.books import STAGES, Books, Kind, Tally
+from prefold.measurement.compression import CompressionCollector, CompressorState
 from prefold.measurement.distribution import Histogram
+from prefold.measurement.ledger.writer import LedgerFigures
 
 Labels = tuple[str, ...]
 
@@ -30,6 +32,10 @@ class BackendGauges:
     queued_tokens: int
     prefill_tokens_per_s: float
     believed_tokens: int
+    prediction_error: float | None = None
+    """Share of wrong tokens, the latest most; None: nothing was compared."""
+    prefill_overhead_s: float | None = None
+    """None: unknown, and not shown."""
 
 
 class Metrics:
@@ -41,6 +47,8 @@ class Metrics:
         books: Books,
         backends: Callable[[], Iterable[BackendGauges]],
         waiting: Callable[[], int] = lambda: 0,
+        ledger: Callable[[], LedgerFigures] | None = None,
+        compressor: Callable[[], CompressorState | None] = lambda: None,
     ) -> None:
         self._registry = CollectorRegistry()
         self._registry.register(_BooksCollector(books))
@@ -50,6 +58,12 @@ class Metrics:
             registry=self._registry,
         ).set_function(waiting)
         self._registry.register(_BackendCollector(backends))
+        self._registry.register(_LedgerCollector(ledger))
+        self._registry.register(CompressionCollector(books.compression, compressor))
+
+    def add(self, collector: Collector) -> None:
+        """More metrics, of a part that is not always there."""
+        self._registry.register(collector)
 
     def exposition(self) -> bytes:
         return generate_latest(self._registry)
@@ -84,9 +98,22 @@ class _BooksCollector(Collector):
         for backend, count in self._books.retries.items():
             retries.add_metric((backend,), count)
         yield retries
+        yield _counter(
+            "prefold_documents_moved",
+            "Documents of prompts that were sent in another place than they came in",
+            ("model",),
+            grouped(lambda kind: (kind.model,) if kind.model else None),
+            lambda tally: tally.documents_moved or None,
+        )
         answered = grouped(_answered)
         for name, about, value in TOKENS:
             yield _counter(name, about, ("model", "backend"), answered, value)
+        predicted = grouped(_predicted)
+        for name, about, value in PREDICTION:
+            yield _counter(name, about, ("backend", "mode"), predicted, value)
+        corrected = grouped(lambda kind: (kind.backend,) if kind.outcome == "ok" else None)
+        for name, about, value in CORRECTION:
+            yield _counter(name, about, ("backend",), corrected, value)
         for name, about, histogram in TIMES:
             family = HistogramMetricFamily(name, about, labels=("model", "backend"))
             for labels, tally in answered.items():
@@ -105,6 +132,10 @@ class _BooksCollector(Collector):
 
 def _answered(kind: Kind) -> Labels | None:
     return (kind.model, kind.backend) if kind.outcome == "ok" and kind.model else None
+
+
+def _predicted(kind: Kind) -> Labels | None:
+    return (kind.backend, kind.mode) if kind.outcome == "ok" and kind.mode else None
 
 
 def _counter(
@@ -163,6 +194,35 @@ TOKENS: tuple[tuple[str, str, Callable[[Tally], int | None]], ...] = (
         _if_reported(lambda tally: tally.prediction_error_tokens),
     ),
 )
+PREDICTION: tuple[tuple[str, str, Callable[[Tally], int | None]], ...] = (
+    (
+        "prefold_overexpected_tokens",
+        "Cached tokens that were expected and not reported",
+        _if_reported(lambda tally: tally.overexpected_tokens),
+    ),
+    (
+        "prefold_underexpected_tokens",
+        "Cached tokens that were reported and not expected",
+        _if_reported(lambda tally: tally.underexpected_tokens),
+    ),
+)
+CORRECTION: tuple[tuple[str, str, Callable[[Tally], int | None]], ...] = (
+    (
+        "prefold_index_lost_tokens",
+        "Tokens the index believed to be cached until a report showed otherwise",
+        lambda tally: tally.lost_tokens or None,
+    ),
+    (
+        "prefold_index_found_tokens",
+        "Tokens the index had given up until a report showed otherwise",
+        lambda tally: tally.found_tokens or None,
+    ),
+    (
+        "prefold_caches_emptied",
+        "Times that reports showed a backend's cache to have been emptied",
+        lambda tally: tally.emptied or None,
+    ),
+)
 TIMES: tuple[tuple[str, str, Callable[[Tally], Histogram]], ...] = (
     (
         "prefold_ttft_seconds",
@@ -208,6 +268,16 @@ class _BackendCollector(Collector):
             "Learned rate of prefill, uncached tokens",
             labels=("backend",),
         )
+        overhead = GaugeMetricFamily(
+            "prefold_prefill_overhead_seconds",
+            "Learned part of the time to first token that does not grow with the prompt",
+            labels=("backend",),
+        )
+        error = GaugeMetricFamily(
+            "prefold_prediction_error_ratio",
+            "Wrong tokens over tokens expected or reported, the latest requests most",
+            labels=("backend",),
+        )
         believed = GaugeMetricFamily(
             "prefold_believed_cached_tokens",
             "Tokens the index believes the backend holds",
@@ -219,5 +289,36 @@ class _BackendCollector(Collector):
             in_flight.add_metric((backend.backend,), backend.in_flight)
             queued.add_metric((backend.backend,), backend.queued_tokens)
             rate.add_metric((backend.backend,), backend.prefill_tokens_per_s)
+            if backend.prefill_overhead_s is not None:
+                overhead.add_metric((backend.backend,), backend.prefill_overhead_s)
+            if backend.prediction_error is not None:
+                error.add_metric((backend.backend,), backend.prediction_error)
             believed.add_metric((backend.backend,), backend.believed_tokens)
-        yield from (state, mode, in_flight, queued, rate, believed)
+        yield from (state, mode, in_flight, queued, rate, overhead, error, believed)
+
+
+class _LedgerCollector(Collector):
+    """No samples where no ledger is kept."""
+
+    def __init__(self, ledger: Callable[[], LedgerFigures] | None) -> None:
+        self._ledger = ledger
+
+    def collect(self) -> Iterator[Metric]:
+        requests = CounterMetricFamily(
+            "prefold_ledger_requests",
+            "Requests that the ledger was given: written, or dropped since it could not be written",
+            labels=("result",),
+        )
+        waiting = GaugeMetricFamily(
+            "prefold_ledger_waiting_requests", "Requests that are to be written to the ledger"
+        )
+        faulted = GaugeMetricFamily(
+            "prefold_ledger_faulted", "1 while the ledger cannot be written"
+        )
+        if self._ledger is not None:
+            figures = self._ledger()
+            requests.add_metric(("written",), figures.written)
+            requests.add_metric(("dropped",), figures.dropped)
+            waiting.add_metric((), figures.waiting)
+            faulted.add_metric((), figures.faulted)
+        yield from (requests, waiting, faulted)

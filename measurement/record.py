@@ -45,22 +45,60 @@ class RequestRecord(msgspec.Struct, kw_only=True):
     failed_backends: list[str] = msgspec.field(default_factory=list)
     """Those of the attempts before the last one."""
     streamed: bool = False
+    tenant: str = ""
+    arm: str | None = None
+    """Of an experiment."""
+    error: str = ""
+    """The code of our error, or the class of the backend's failure."""
 
     encoded_tokens: int | None = None
     available_tokens: int | None = None
     expected_tokens: int | None = None
     prompt_tokens: int | None = None
     reported_tokens: int | None = None
+    lost_tokens: int = 0
+    """Believed by the index until its report, and not after it; the next one, the other way."""
+    found_tokens: int = 0
+    emptied: bool = False
+    """It showed that the engine lost its cache."""
     output_tokens: int | None = None
+    removed_tokens: int | None = None
+    """By compression; None: it did not see the prompt."""
+    compression: str = ""
+    """The form that was sent: compressed, original, or shadow: the original, and looked on; "":
+    compression did not look at it. The next says why."""
+    compression_reason: str = ""
+    shadow_tokens: int | None = None
+    """That would have been removed."""
+    predicted_token: float | None = None
+    """When the gate expected the first token, and when with nothing more compressed: moments."""
+    fallback_token: float | None = None
+    documents: int | None = None
+    """That the client marked; None: they were not looked for, or there are none."""
+    documents_moved: int = 0
 
     parsed: float | None = None
     encoded: float | None = None
     matched: float | None = None
+    compressed: float | None = None
     chosen: float | None = None
     sent: float | None = None
     headers: float | None = None
+    first_event: float | None = None
+    """Of a stream that is understood; else the first bytes of an answer, or all of it."""
     tokens: list[float] = msgspec.field(default_factory=list)
+    token_kinds: list[tuple[int, str]] = msgspec.field(default_factory=list)
+    """From which of the tokens on they are of which kind."""
+    other_events: list[tuple[float, str]] = msgspec.field(default_factory=list)
+    """Of a stream, those that carry no token, with their kinds."""
     end: float | None = None
+
+    prefix_tokens: int | None = None
+    """Length of the prompt that the next are the blocks of, in tokens, or in four bytes each."""
+    blocks: list[int] = msgspec.field(default_factory=list)
+    """Keys of the beginnings of the prompt, one for each full block; meant for keyed digests."""
+    conversation: int | None = None
+    """Likewise a key."""
 
     @property
     def ttft_s(self) -> float | None:

@@ -15,6 +15,9 @@ DEFINITIONS = {
     "prefill_tokens_saved": "cached prompt tokens as reported by the engines",
     "expected_cached_tokens": "the same as predicted by the index for the chosen backend",
     "available_cached_tokens": "the same as predicted for the best backend of the fleet",
+    "prediction": "by mode; error: expected minus reported cached tokens, absolute and signed",
+    "index_corrections": "tokens that reports showed not to be cached, or to be cached after all",
+    "documents_moved": "documents of RAG prompts sent in another place than they came in",
     "quantiles": "DDSketch, relative error at most 1 %",
 }
 
@@ -54,11 +57,35 @@ def _totals(kinds: list[tuple[Kind, Tally]]) -> dict[str, Any]:
         "expected_cached_tokens": total.expected_tokens,
         "available_cached_tokens": total.available_tokens,
         "prediction_error_tokens": total.prediction_error_tokens if reported else None,
+        "prediction": _prediction(kinds),
+        "index_corrections": {
+            "lost_tokens": total.lost_tokens,
+            "found_tokens": total.found_tokens,
+            "caches_emptied": total.emptied,
+        },
         "output_tokens": total.output_tokens,
+        "documents_moved": total.documents_moved,
         "ttft_ms": _quantiles(total.ttft.sketch),
         "itl_ms": _quantiles(total.itl.sketch),
         "e2e_ms": _quantiles(total.e2e.sketch),
         "proxy_overhead_ms": _quantiles(total.overhead),
+    }
+
+
+def _prediction(kinds: list[tuple[Kind, Tally]]) -> dict[str, dict[str, float | int]]:
+    """By mode, of the requests that were reported on."""
+    modes: dict[str, Tally] = {}
+    for kind, tally in kinds:
+        if kind.mode and tally.reported_requests:
+            modes.setdefault(kind.mode, Tally()).merge(tally)
+    return {
+        mode: {
+            "requests": total.reported_requests,
+            "reported_tokens": total.saved_tokens,
+            "error_tokens": total.prediction_error_tokens,
+            "signed_error_tokens": total.overexpected_tokens - total.underexpected_tokens,
+        }
+        for mode, total in modes.items()
     }
 
 

@@ -14,7 +14,7 @@ from functools import partial
 import msgspec
 import numpy as np
 
-from prefold.prefix_index.index import CacheModel, Placement, PrefixIndex
+from prefold.prefix_index.index import RIGHT, CacheModel, Correction, Placement, PrefixIndex
 from prefold.prefix_index.prefix import Prefix
 
 KEY_BYTES = 8
@@ -52,7 +52,17 @@ class Finished(msgspec.Struct, array_like=True, frozen=True, tag="finished"):
     computed: bool
 
 
-Delta = Placed | Finished
+class Corrected(msgspec.Struct, array_like=True, frozen=True, tag="corrected"):
+    """Before it ended, the engine reported what was cached of it. Only told where that taught the
+    sender something. As in `CacheModel.correct`."""
+
+    backend: str
+    number: int
+    cached_tokens: int
+    generated_tokens: int
+
+
+Delta = Placed | Finished | Corrected
 
 
 def placed(backend: str, number: int, prefix: Prefix, block_tokens: int) -> Placed:
@@ -110,11 +120,30 @@ class SharedIndex(PrefixIndex):
         if number is not None:
             self._tell(partial(Finished, backend, number, computed))
 
+    def correct(
+        self,
+        backend: str,
+        placement: Placement,
+        cached_tokens: int,
+        now: float,
+        *,
+        generated_tokens: int = 0,
+    ) -> Correction:
+        made = super().correct(
+            backend, placement, cached_tokens, now, generated_tokens=generated_tokens
+        )
+        number = self._ours.get(placement)
+        if made is not RIGHT and number is not None:
+            self._tell(partial(Corrected, backend, number, cached_tokens, generated_tokens))
+        return made
+
     def take_in(self, source: int, delta: Delta, now: float) -> None:
         """What another one told. Of a backend that is not known here, or modelled in other blocks,
         nothing is learned."""
         if isinstance(delta, Finished):
             self._end(source, delta.number, now, computed=delta.computed)
+        elif isinstance(delta, Corrected):
+            self._take_in_correction(source, delta, now)
         elif self._blocks.get(delta.backend) == delta.unit_tokens:
             try:
                 placement = super().begin(delta.backend, delta.prefix(), now)
@@ -123,6 +152,18 @@ class SharedIndex(PrefixIndex):
             if placement is not None:
                 theirs = self._theirs.setdefault(source, {})
                 theirs[delta.number] = delta.backend, placement
+
+    def _take_in_correction(self, source: int, delta: Corrected, now: float) -> None:
+        known = self._theirs.get(source, {}).get(delta.number)
+        if known is not None:
+            backend, placement = known
+            super().correct(
+                backend,
+                placement,
+                delta.cached_tokens,
+                now,
+                generated_tokens=delta.generated_tokens,
+            )
 
     def forget(self, source: int, now: float) -> None:
         """Its deltas end here: what it had under way is not believed to be computed."""
@@ -166,6 +207,9 @@ class Journal:
         """By backend and first unit: the placement finished last."""
 
     def note(self, source: int, delta: Delta) -> None:
+        """Corrections are not kept: what they said of then is no news to one who starts later."""
+        if isinstance(delta, Corrected):
+            return
         key = source, delta.number
         entries = self._entries.setdefault(delta.backend, OrderedDict())
         if isinstance(delta, Placed):

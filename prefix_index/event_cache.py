@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from xxhash import xxh3_64_intdigest
 
-from prefold.prefix_index.index import NOTHING, Placement, PrefixMatch
+from prefold.prefix_index.index import NOTHING, RIGHT, Correction, Placement, PrefixMatch
 from prefold.prefix_index.prefix import Prefix
 from prefold.prefix_index.promises import Promises
 
@@ -127,6 +127,12 @@ class EventCache:
             placement.open = False
             self._promises.finish(placement, now, computed=computed)
         self._promises.expire(now)
+
+    def correct(
+        self, placement: Placement, cached_tokens: int, now: float, *, generated_tokens: int = 0
+    ) -> Correction:
+        """Nothing: what the engine holds is only ever its own events' to say."""
+        return RIGHT
 
     def clear(self) -> None:
         """The engine lost its requests. What it holds is only ever its own events' to say: who

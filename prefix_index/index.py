@@ -34,6 +34,21 @@ class PrefixMatch(NamedTuple):
 NOTHING = PrefixMatch(0, 0)
 
 
+class Correction(NamedTuple):
+    """What a report changed in what is believed, in tokens."""
+
+    lost_tokens: int = 0
+    """Believed until now, and not any more."""
+    found_tokens: int = 0
+    """Doubted until now, and believed again."""
+    emptied: bool = False
+    """The engine is taken to have lost all that it held when the first sign of it came."""
+
+
+RIGHT = Correction()
+"""This very one: nothing was learned, so nobody need be told."""
+
+
 class CacheModel(Protocol):
     """How one backend's prefix cache behaves. All counts are in tokens."""
 
@@ -48,6 +63,13 @@ class CacheModel(Protocol):
         """It ended. Not `computed`: it may never have reached the engine, so nothing it would have
         left there is believed. Harmless when repeated, or when the cache was cleared meanwhile."""
 
+    def correct(
+        self, placement: Placement, cached_tokens: int, now: float, *, generated_tokens: int = 0
+    ) -> Correction:
+        """The engine reported that so many tokens of this prompt were cached, and its answer has so
+        many (0: not known). To be called before `finish`, for exact tokens only. Takes constant
+        time where the report is what was expected."""
+
     def clear(self) -> None:
         """The engine lost everything."""
 
@@ -57,7 +79,7 @@ class CacheModel(Protocol):
 
     @property
     def capacity_tokens(self) -> int:
-        """The most it can hold."""
+        """The most it is believed to hold."""
 
 
 class PrefixIndex:
@@ -108,3 +130,23 @@ class PrefixIndex:
         """Late is harmless: a cache that was replaced or cleared since does not know it."""
         if cache := self._caches.get(backend):
             cache.finish(placement, now, computed=computed)
+
+    def correct(
+        self,
+        backend: str,
+        placement: Placement,
+        cached_tokens: int,
+        now: float,
+        *,
+        generated_tokens: int = 0,
+    ) -> Correction:
+        """As in `CacheModel`. Late is harmless here too."""
+        cache = self._caches.get(backend)
+        if cache is None:
+            return RIGHT
+        return cache.correct(placement, cached_tokens, now, generated_tokens=generated_tokens)
+
+    def capacity_tokens(self, backend: str) -> int:
+        """The most it is believed to hold; 0 if it is not known."""
+        cache = self._caches.get(backend)
+        return 0 if cache is None else cache.capacity_tokens

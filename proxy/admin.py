@@ -5,7 +5,7 @@ for the pages of a browser: any of them could make an operator's browser ask.
 from __future__ import annotations
 
 import time
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Protocol
 
 import msgspec
 from aiohttp import web
@@ -61,13 +61,15 @@ class NewBackend(msgspec.Struct, forbid_unknown_fields=True):
 
     url: str
     name: str = ""
-    engine: Literal["auto", "llama.cpp", "vllm", "openai"] = "auto"
+    engine: given.EngineName = "auto"
     api_key: str = ""
     pass_client_key: bool = False
     max_in_flight: Annotated[int, msgspec.Meta(ge=1)] = 512
     kv_events: str = ""
     kv_replay: str = ""
     kv_topic: str = ""
+    data_parallel_rank: given.Rank = -1
+    labels: dict[str, str] = {}
 
 
 def admin_app(proxy: Operated) -> web.Application:
@@ -81,6 +83,8 @@ def admin_app(proxy: Operated) -> web.Application:
     app.router.add_post("/backends", handlers.add)
     app.router.add_delete("/backends/{name:.+}", handlers.remove)
     app.router.add_post("/reload", handlers.reload)
+    app.router.add_get("/arms", handlers.arms)
+    app.router.add_patch("/arms", handlers.weigh)
     return app
 
 
@@ -130,6 +134,22 @@ class AdminHandlers:
             raise BadRequest(str(error)) from error
         return _json({"removed": [name]})
 
+    async def arms(self, request: web.Request) -> web.Response:
+        return _json(_arms(self._proxy.reloader.settings))
+
+    async def weigh(self, request: web.Request) -> web.Response:
+        try:
+            weights = msgspec.json.decode(await request.read(), type=dict[str, given.NotNegative])
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise BadRequest(f"No JSON object of arms' weights: {error}.") from error
+        try:
+            self._proxy.reloader.weigh(weights)
+        except KeyError as error:
+            raise UnknownPath("There is no arm of this name.", code="unknown_arm") from error
+        except SettingsError as error:
+            raise BadRequest(str(error)) from error
+        return _json(_arms(self._proxy.reloader.settings))
+
     async def reload(self, request: web.Request) -> web.Response:
         try:
             done = self._proxy.reloader.reload()
@@ -153,12 +173,30 @@ def _described(backend: Backend, now: float) -> dict[str, object]:
         "url": backend.url,
         "engine": None if backend.engine is None else backend.engine.name,
         "state": backend.health.state(now),
-        "mode": backend.mode,
-        "mode_reason": backend.mode_reason,
-        "in_flight": backend.in_flight,
+        "mode": backend.shown_mode,
+        "mode_reason": backend.shown_reason,
+        "in_flight": backend.load.here,
         "max_in_flight": backend.max_in_flight,
-        "queued_tokens": backend.queued_tokens,
+        "queued_tokens": backend.load.queued_here,
         "models": [model.id for model in models],
+    }
+
+
+def _arms(settings: Settings) -> dict[str, object]:
+    """`share`: of the conversations of models that all arms are for."""
+    total = sum(arm.weight for arm in settings.arms)
+    return {
+        "arms": [
+            {
+                "name": arm.name,
+                "weight": arm.weight,
+                "share": arm.weight / total,
+                "compression": arm.compression,
+                "labels": arm.labels,
+                "models": arm.models,
+            }
+            for arm in settings.arms
+        ]
     }
 
 

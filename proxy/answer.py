@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from multidict import CIMultiDict
 
 from prefold.backends.errors import BackendError
 from prefold.measurement.record import RequestOutcome, RequestRecord
+from prefold.proxy.call import Call
+from prefold.proxy.compression.stage import HEADER as COMPRESSION
+from prefold.proxy.documents.documents import HEADER as DOCUMENTS
 from prefold.proxy.exchange import Exchange
 from prefold.proxy.headers import downstream_headers
 from prefold.proxy.http.answer import Answer
 from prefold.proxy.relay import send_raw, send_whole
+
+
+def told_of(call: Call) -> dict[str, str]:
+    """Headers that say what was done to its prompt."""
+    told = {DOCUMENTS: call.documents} if call.documents else {}
+    if call.compression:
+        told[COMPRESSION] = call.compression
+    return told
 
 
 async def answer(
@@ -18,15 +31,20 @@ async def answer(
     record: RequestRecord,
     *,
     decision_header: bool,
+    told: Mapping[str, str],
     write_s: float,
 ) -> BackendError | None:
-    """To its end; the failure, if that was no proper one. Raises ClientGone."""
+    """To its end; the failure, if that was no proper one. Raises ClientGone. `told`: further
+    headers."""
     record.status = exchange.status
     if exchange.meter is not None:
         record.tokens = exchange.meter.token_times
+        record.token_kinds = exchange.meter.token_kinds
+        record.other_events = exchange.meter.other_events
     whole = exchange.rest is None and exchange.events is None
     if not out.begun:
         headers = _headers(exchange, record, decision_header)
+        headers.update(told)
         out.begin(exchange.status, headers, len(exchange.first) if whole else None)
     failure = None
     if exchange.events is not None:
@@ -60,10 +78,13 @@ def note_end(
     answered, report = exchange.report()
     late = exchange.placed_late
     if late is not None:
-        record.encoded_tokens, record.expected_tokens = late.prefix.length, late.cached_tokens
-        record.available_tokens = max(record.available_tokens or 0, late.cached_tokens)
+        record.encoded_tokens = late.prefix.length + (record.removed_tokens or 0)
+        if exchange.backend.prediction.trusted:
+            record.expected_tokens = late.cached_tokens
+            record.available_tokens = max(record.available_tokens or 0, late.cached_tokens)
     if failure is not None:
         record.outcome = RequestOutcome.UPSTREAM_FAILED
+        record.error = type(failure).__name__
     else:
         record.outcome = RequestOutcome.OK if answered else RequestOutcome.UPSTREAM_ERROR
     record.prompt_tokens = report.prompt_tokens

@@ -3,30 +3,43 @@
 from __future__ import annotations
 
 import logging
-import secrets
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
 from prefold.backends.admission import Admission
+from prefold.backends.backend import Backend
 from prefold.backends.client import Client
+from prefold.backends.engine import EngineFacts
 from prefold.backends.http1 import Limits
 from prefold.backends.monitor import Monitor, Watches
 from prefold.backends.pool import BackendPool
 from prefold.measurement.books import Books
+from prefold.measurement.ledger.writer import Ledger
 from prefold.measurement.prometheus import BackendGauges, Metrics
 from prefold.measurement.record import RequestRecord
 from prefold.prefix_index.index import PrefixIndex
+from prefold.proxy import settings as settings_of
+from prefold.proxy.arms import Arm, Arms
 from prefold.proxy.attempts import AttemptRules, Attempts
 from prefold.proxy.catalog import ModelCatalog, ModelSource
+from prefold.proxy.compression.wiring import Compressing, compressing, wanted
+from prefold.proxy.documents.documents import Documents
+from prefold.proxy.documents.marks import Marks
+from prefold.proxy.documents.order import DocumentOrders
+from prefold.proxy.feedback import Feedback
 from prefold.proxy.fleet import Fleet
 from prefold.proxy.gate import Gate
+from prefold.proxy.hints import Hints
 from prefold.proxy.keys import KeyRing
 from prefold.proxy.kv_events import Feeds
+from prefold.proxy.ledger_keeping import deployment_secret, ledger_of
+from prefold.proxy.ledger_notes import LedgerNotes
 from prefold.proxy.lifecycle import Lifecycle
+from prefold.proxy.masks import MaskRule, Masks
 from prefold.proxy.openai import Bounds
 from prefold.proxy.pins import Pins
 from prefold.proxy.pipeline import Pipeline, PipelineOptions
@@ -61,6 +74,8 @@ class Proxy:
     books: Books
     waiting: Callable[[], int]
     """Requests in the queue."""
+    compression: Compressing | None
+    """None: nothing can be compressed."""
 
     def tokenizers(self) -> dict[str, dict[str, int]]:
         """What each model's encoder has to say of itself."""
@@ -80,6 +95,11 @@ class Own:
     limiter: RateLimiter = field(default_factory=RateLimiter)
     books: Books = field(default_factory=Books)
     suspects: Callable[[Callable[[bytes], bytes]], Suspects] = Suspects
+    document_orders: DocumentOrders = field(default_factory=DocumentOrders)
+    keeps_ledger: bool = True
+    """Otherwise the parent does."""
+    emptied: Callable[[str], None] | None = None
+    """Is told of a backend that is back, and has lost its cache, before anything is placed there."""
     look_s: float | None = None
     """As in Admission."""
 
@@ -112,17 +132,34 @@ async def build(
         request_log = _request_log(settings)
         if request_log is not None:
             stack.callback(request_log.flush)
-        metrics = Metrics(books, lambda: gauges(pool, index.size_tokens), lambda: admission.waiting)
+        secret = deployment_secret(settings, keeps_ledger=own.keeps_ledger).encode()
+        ledger: Ledger | None = None
+        if own.keeps_ledger and settings.ledger.path:
+            ledger = ledger_of(settings, secret, lambda: reloader.settings.backends)
+            ledger.start()
+            stack.callback(ledger.close)
+        compression: Compressing | None = None
+        metrics = Metrics(
+            books,
+            lambda: gauges(pool, index.size_tokens),
+            lambda: admission.waiting,
+            ledger=None if ledger is None else ledger.figures,
+            compressor=lambda: None if compression is None else compression.state(),
+        )
 
         def observe(record: RequestRecord) -> None:
             try:
                 books.add(record)
                 if request_log is not None:
                     request_log.add(record)
+                if ledger is not None:
+                    ledger.add(record)
             except Exception as error:  # noqa: BLE001 - a fault in the books fails no request
                 log.error("a request could not be recorded: %s", type(error).__name__)
 
-        secret = _secret(settings)
+        conversations = LedgerNotes(secret, settings.routing.session_headers)
+        notes = conversations if settings.ledger.path and settings.ledger.digests else None
+        arms = Arms(secret, conversations.conversation, arms_of(settings.arms))
         fleet = Fleet(
             index=index,
             catalog=catalog,
@@ -132,11 +169,17 @@ async def build(
             secret=secret,
         )
         await stack.enter_async_context(fleet.feeds)
+
+        async def ready(backend: Backend, facts: EngineFacts, restarted: bool) -> bool:
+            if own.emptied is not None and restarted and backend.facts is not None:
+                own.emptied(backend.name)
+            return await fleet.ready(backend, facts, restarted)
+
         monitor = Monitor(
             client=client,
             interval_s=settings.health.interval_s,
             timeout_s=settings.health.timeout_s,
-            on_ready=fleet.ready,
+            on_ready=ready,
             clock=clock,
         )
         watches = await stack.enter_async_context(Watches(monitor))
@@ -148,6 +191,10 @@ async def build(
             weights=_weights(settings),
             clock=clock,
         )
+        if wanted(settings):
+            compression = await stack.enter_async_context(
+                compressing(settings, pool, selector, secret, clock)
+            )
         attempts = Attempts(
             client=client,
             pool=pool,
@@ -167,8 +214,11 @@ async def build(
                 pool=pool,
                 catalog=catalog,
                 pins=pins,
-                options=_preparing(settings, secret, isolate=isolate),
+                options=_preparing(settings, secret, own.document_orders, isolate=isolate),
                 clock=clock,
+                notes=notes,
+                arms=arms,
+                compression=None if compression is None else compression.stage,
             ),
             attempts=attempts,
             pins=pins,
@@ -181,6 +231,17 @@ async def build(
             ),
             observe=observe,
             clock=clock,
+            feedback=Feedback(fleet, clock),
+            notes=notes,
+        )
+        reloader = Reloader(
+            settings=settings,
+            load=load,
+            pool=pool,
+            index=index,
+            watches=watches,
+            feeds=fleet.feeds,
+            set_arms=lambda given: arms.become(arms_of(given)),
         )
         yield Proxy(
             settings=settings,
@@ -191,20 +252,27 @@ async def build(
             pipeline=pipeline,
             gate=_gate(settings, own.limiter, clock),
             lifecycle=Lifecycle(),
-            reloader=Reloader(
-                settings=settings,
-                load=load,
-                pool=pool,
-                index=index,
-                watches=watches,
-                feeds=fleet.feeds,
-            ),
+            reloader=reloader,
             watches=watches,
             feeds=fleet.feeds,
             metrics=metrics,
             books=books,
             waiting=lambda: admission.waiting,
+            compression=compression,
         )
+
+
+def arms_of(given: Sequence[settings_of.Arm]) -> list[Arm]:
+    return [
+        Arm(
+            name=arm.name,
+            weight=arm.weight,
+            compression=arm.compression,
+            labels=arm.labels,
+            models=arm.models,
+        )
+        for arm in given
+    ]
 
 
 def _request_log(settings: Settings) -> RequestLog | None:
@@ -248,11 +316,6 @@ def _gate(settings: Settings, limiter: RateLimiter, clock: Callable[[], float]) 
     )
 
 
-def _secret(settings: Settings) -> bytes:
-    """Without a configured one each process has its own: nothing in the index leaves it."""
-    return settings.routing.secret.encode() or secrets.token_bytes(32)
-
-
 def _weights(settings: Settings) -> Weights:
     routing = settings.routing
     return Weights(
@@ -265,7 +328,9 @@ def _weights(settings: Settings) -> Weights:
     )
 
 
-def _preparing(settings: Settings, secret: bytes, *, isolate: bool) -> PreparingOptions:
+def _preparing(
+    settings: Settings, secret: bytes, orders: DocumentOrders, *, isolate: bool
+) -> PreparingOptions:
     server = settings.server
     return PreparingOptions(
         secret=secret,
@@ -277,18 +342,56 @@ def _preparing(settings: Settings, secret: bytes, *, isolate: bool) -> Preparing
         ),
         max_body_bytes=int(server.max_body_mib * 2**20),
         max_upload_bytes=int(server.max_upload_mib * 2**20),
+        hints=_hints(settings),
+        masks=_masks(settings),
+        documents=documents_of(settings, orders),
     )
 
 
-def gauges(pool: BackendPool, believed: Callable[[str], int]) -> Iterator[BackendGauges]:
-    now = time.perf_counter()
-    for backend in pool:
+def documents_of(settings: Settings, orders: DocumentOrders) -> Documents | None:
+    """None where nobody can ask for an order."""
+    given = settings.documents
+    documents = Documents(
+        base=Marks(start=given.start, end=given.end, fence=given.fence),
+        models={name: model.documents for name, model in settings.models.items()},
+        by_header=given.by_header,
+        orders=orders,
+    )
+    return documents if documents.used else None
+
+
+def _hints(settings: Settings) -> Hints | None:
+    routing = settings.routing
+    if not (routing.prompt_cache_key or routing.session_headers):
+        return None
+    return Hints(
+        prompt_cache_key=routing.prompt_cache_key, session_headers=routing.session_headers
+    )
+
+
+def _masks(settings: Settings) -> Masks | None:
+    rules = [
+        MaskRule(pattern=mask.pattern, models=mask.models, stripped=mask.stripped)
+        for mask in settings.masks
+    ]
+    return Masks(rules) if rules else None
+
+
+def gauges(
+    pool: BackendPool,
+    believed: Callable[[str], int],
+    error: Callable[[Backend], float | None] = lambda backend: backend.prediction.error,
+) -> Iterator[BackendGauges]:
+    now, backends = time.perf_counter(), list(pool)
+    for backend, rate in zip(backends, pool.prefill_rates(backends), strict=True):
         yield BackendGauges(
             backend=backend.name,
             state=backend.health.state(now),
-            mode=backend.mode,
-            in_flight=backend.in_flight,
-            queued_tokens=backend.queued_tokens,
-            prefill_tokens_per_s=pool.prefill_rate(backend),
+            mode=backend.shown_mode,
+            in_flight=backend.load.here,
+            queued_tokens=backend.load.queued_here,
+            prefill_tokens_per_s=rate,
+            prefill_overhead_s=backend.rate.overhead_s,
             believed_tokens=believed(backend.name),
+            prediction_error=error(backend),
         )

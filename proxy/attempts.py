@@ -10,6 +10,7 @@ from prefold.backends.backend import Backend
 from prefold.backends.client import Client
 from prefold.backends.errors import (
     BackendError,
+    ConnectRefused,
     QueueFull,
     QueueTimeout,
     UpstreamDisconnected,
@@ -18,6 +19,7 @@ from prefold.backends.errors import (
 from prefold.backends.pool import BackendPool
 from prefold.measurement.record import RequestRecord
 from prefold.prefix_index.index import PrefixIndex
+from prefold.proxy.arms import without
 from prefold.proxy.call import Call
 from prefold.proxy.errors import (
     ApiError,
@@ -106,11 +108,21 @@ class Attempts:
             )
 
     async def _candidates(self, call: Call, tried: Sequence[str]) -> list[Backend]:
-        """Waits for room at the first attempt; a second one is made at once or not at all."""
-        excluded: Collection[str] = tried
+        """Those of the call's arm, if it has one; where none of them is up, any: an experiment
+        refuses nobody."""
         if call.pinned is not None:
             others = {backend.name for backend in self._pool if backend.name != call.pinned}
-            excluded = others.union(tried)
+            return await self._with_room(call, tried, others.union(tried))
+        if call.arm is not None:
+            excluded = without(call.arm, self._pool, tried)
+            if found := await self._with_room(call, tried, excluded):
+                return found
+        return await self._with_room(call, tried, tried)
+
+    async def _with_room(
+        self, call: Call, tried: Sequence[str], excluded: Collection[str]
+    ) -> list[Backend]:
+        """Waits for room at the first attempt; a second one is made at once or not at all."""
         if tried:
             return self._pool.candidates(call.model, self._clock(), excluded)
         try:
@@ -161,6 +173,16 @@ class Attempts:
     def _note_harm(self, call: Call, exchange: Exchange, error: BackendError) -> None:
         if isinstance(error, UpstreamDisconnected):
             self.broke(call, exchange.backend)
+        if isinstance(error, ConnectRefused):
+            self._down_with(exchange.backend)
+
+    def _down_with(self, backend: Backend) -> None:
+        """Nothing listens there: not for the other data-parallel ranks of that server either."""
+        if backend.rank is None:
+            return
+        for sibling in self._pool:
+            if sibling.url == backend.url:
+                sibling.health.down()
 
     def broke(self, call: Call, backend: Backend) -> None:
         """The backend's connection ended under this request."""

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import msgspec
 from multidict import CIMultiDictProxy
 
+from prefold.proxy.arms import Arm
 from prefold.proxy.prompt import Prompt
 from prefold.proxy.protocol import Protocol
 
@@ -35,6 +36,12 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     several: bool = False
     """It is prefilled more than once: an engine's cached tokens are then those of one sequence."""
     tenant: str = ""
+    documents: str = ""
+    """Which of its documents moved, as the client is told."""
+    compression: str = ""
+    """What was done to shorten it, likewise."""
+    arm: Arm | None = None
+    """Of an experiment: what is done differently to it."""
 
     @property
     def replayable(self) -> bool:

@@ -12,8 +12,10 @@ from typing import Any
 from rich.console import Console
 
 from prefold.backends.backend import Backend
-from prefold.backends.engine import BlockCapacity, NoPrefixCache, SlotCapacity
-from prefold.proxy.app import Proxy, build
+from prefold.backends.engine import BlockCapacity, EngineFacts, NoPrefixCache, SlotCapacity
+from prefold.proxy.app import Own, Proxy, build
+from prefold.proxy.discovery.following import Following, sources_of
+from prefold.proxy.discovery.sources import beside
 from prefold.proxy.settings import Settings
 from prefold.proxy.settings_checks import SECRETS
 
@@ -33,10 +35,11 @@ def print_settings(settings: Settings) -> None:
 async def check_backends(settings: Settings) -> bool:
     """True if every backend answered. Prints one row each."""
     console = Console(highlight=False, markup=False)
+    settings = await _with_discovered(console, settings)
     if not settings.backends:
         console.print("No backends are configured.")
         return False
-    async with build(settings) as proxy:
+    async with build(settings, own=Own(keeps_ledger=False)) as proxy:
         for backend in proxy.pool:
             await proxy.monitor.probe(backend)
             if (feed := proxy.feeds.get(backend.name)) is not None:
@@ -52,23 +55,54 @@ async def check_backends(settings: Settings) -> bool:
         return all(backend.health.reachable for backend in proxy.pool)
 
 
+async def _with_discovered(console: Console, settings: Settings) -> Settings:
+    """One look at what discovery finds; prints its backends' names, and what went wrong."""
+    if not settings.discovery.wanted:
+        return settings
+    follows = Following(sources_of(settings.discovery), lambda found: None)
+    await follows.look()
+    found = beside(settings.backends, follows.backends)[len(settings.backends) :]
+    names = ", ".join(backend.name for backend in found) or "none beside those that are named"
+    console.print(f"\ndiscovered: {names}", soft_wrap=True)
+    for problem in follows.problems:
+        console.print(f"  {problem}", soft_wrap=True)
+    return dataclasses.replace(settings, backends=(*settings.backends, *found))
+
+
 def _print_backend(console: Console, proxy: Proxy, backend: Backend) -> None:
     facts = backend.facts
     state = backend.health.state(time.perf_counter())
     console.print(f"\nbackend {backend.name}: {state}")
     if facts is None:
-        console.print("  no answer, or its model is not loaded yet")
+        console.print(f"  {backend.problem or 'no answer, or its model is not loaded yet'}")
         return
     lines = {
-        "engine": backend.engine.name if backend.engine is not None else "unknown",
+        "engine": _engine(backend, facts),
         "models": ", ".join(model.id for model in facts.models),
         "KV cache": _capacity(backend),
+        "cached": _reporting(backend, facts),
         "KV events": _events(proxy, backend),
-        "mode": f"{backend.mode}: {backend.mode_reason}",
+        "mode": f"{backend.shown_mode}: {backend.shown_reason}",
         "policy": proxy.settings.routing.policy,
     }
     for name, text in lines.items():
         console.print(f"  {name:<9} {text}", soft_wrap=True)
+    for sentence in facts.advice:
+        console.print(f"  advice    {sentence}", soft_wrap=True)
+
+
+def _engine(backend: Backend, facts: EngineFacts) -> str:
+    name = backend.engine.name if backend.engine is not None else "unknown"
+    rank = "" if backend.rank is None else f", data-parallel rank {backend.rank}"
+    return f"{name} {facts.version or ''}".rstrip() + rank
+
+
+def _reporting(backend: Backend, facts: EngineFacts) -> str:
+    """How it tells the cached tokens of a request."""
+    if facts.reports_cached is False:
+        return "cached tokens are not told"
+    how = backend.engine.reporting if backend.engine is not None else "not known"
+    return "cached tokens are told in usage" if facts.reports_cached else f"cached tokens: {how}"
 
 
 def _capacity(backend: Backend) -> str:

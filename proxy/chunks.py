@@ -23,16 +23,13 @@ class Delta(msgspec.Struct):
     refusal: Any = None
     audio: Any = None
 
-    def carries_output(self) -> bool:
-        return bool(
-            self.content
-            or self.reasoning_content
-            or self.reasoning
-            or self.tool_calls
-            or self.function_call
-            or self.refusal
-            or self.audio
-        )
+    def kind(self) -> str:
+        """Of the output that it carries; "" for none."""
+        if self.content or self.refusal or self.audio:
+            return "content"
+        if self.reasoning_content or self.reasoning:
+            return "reasoning"
+        return "tool" if self.tool_calls or self.function_call else ""
 
 
 class Choice(msgspec.Struct):
@@ -78,12 +75,25 @@ class ChunkMeter(Meter):
             self.usage = decoded(chunk.usage, Usage) or self.usage
         if chunk.timings is not NULL:
             self.timings = decoded(chunk.timings, Timings) or self.timings
-        output = False
+        kind = ""
+        finished = False
         for choice in chunk.choices or ():
             finished = choice.finish_reason is not None
             self._choices[choice.index] = self._choices.get(choice.index, False) or finished
-            if choice.text or (choice.delta is not None and choice.delta.carries_output()):
-                output = True
-        if output:
-            self.token_times.append(now)
+            if choice.text:
+                kind = "content"
+            elif choice.delta is not None:
+                kind = choice.delta.kind() or kind
+        if kind:
+            self.note_token(now, kind)
+        else:
+            self.note_other(now, _kind_without_output(chunk, finished=finished))
         return not (self._strip_usage and chunk.choices == [] and bytes(chunk.usage) != b"null")
+
+
+def _kind_without_output(chunk: Chunk, *, finished: bool) -> str:
+    if finished:
+        return "finish"
+    if chunk.choices:
+        return "role"
+    return "usage" if bytes(chunk.usage) != b"null" else "other"

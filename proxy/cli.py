@@ -24,8 +24,12 @@ log = logging.getLogger(__name__)
 
 # Commands with many options of their own live in their own modules, loaded when named.
 ELSEWHERE = {
+    "compress": "prefold.proxy.compress_command:compress",
     "demo": "prefold.proxy.demo.command:demo",
+    "ledger": "prefold.proxy.ledger_command:ledger",
     "metrics": "prefold.proxy.metrics_command:metrics",
+    "replay": "prefold.proxy.replay.command:replay",
+    "report": "prefold.proxy.report_command:report",
     "simulate": "prefold.proxy.simulate.command:simulate",
 }
 
@@ -106,8 +110,10 @@ def serve(
             backends = (*backends, *_embedded_engines(stack, embedded))
         read = partial(_read_settings, config, backends, flags)
         settings = _settings(config, backends, flags)
-        if not settings.backends:
-            raise click.UsageError("no backends: give --backend URL or a [[backends]] table")
+        if not (settings.backends or settings.discovery.wanted):
+            raise click.UsageError(
+                "no backends: give --backend URL, a [[backends]] table or [discovery]"
+            )
         for warning in warnings_of(settings):
             log.warning("%s", warning)
         run = server.run if settings.server.workers == 1 else parent.run

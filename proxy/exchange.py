@@ -17,7 +17,7 @@ from prefold.backends.errors import (
 )
 from prefold.backends.health import Outcome
 from prefold.backends.http1 import Upstream
-from prefold.prefix_index.index import Placement, PrefixIndex
+from prefold.prefix_index.index import RIGHT, Correction, Placement, PrefixIndex
 from prefold.prefix_index.prefix import Prefix
 from prefold.proxy.event_stream import EventStream
 from prefold.proxy.meter import Ending, Meter, status_of_error
@@ -63,6 +63,7 @@ class Exchange:
         """No uncached tokens of ours were queued ahead, so its TTFT is its own prefill's time."""
         self.status = 0
         """What the client is to be told."""
+        self.headers_at: float | None = None
         self.rewritten = False
         """`first` is an error in our words."""
         self._normalise = normalise
@@ -114,6 +115,7 @@ class Exchange:
             self._upstream = await client.send(
                 method, url, headers=headers, body=body, ssl=self.backend.ssl
             )
+            self.headers_at = self._clock()
             self.status = self._upstream.status
             self._outcome = outcome_of_status(self.status)
             if 300 <= self._upstream.status < 400:
@@ -182,6 +184,23 @@ class Exchange:
             self._prefilled()
         engine = self.backend.engine
         return answered, PromptReport() if engine is None else engine.report(usage, timings)
+
+    @property
+    def placement(self) -> Placement | None:
+        """What the index expected of it; None where it was not asked, or is not told yet."""
+        return self._placement
+
+    def correct(self, cached_tokens: int, generated_tokens: int) -> Correction:
+        """The index learns what the engine reported. Before `close`."""
+        if self._placement is None or self._index is None:
+            return RIGHT
+        return self._index.correct(
+            self.backend.name,
+            self._placement,
+            cached_tokens,
+            self._clock(),
+            generated_tokens=generated_tokens,
+        )
 
     def close(self) -> None:
         if self._upstream is not None:

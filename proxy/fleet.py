@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from prefold.backends.backend import Backend, Mode
 from prefold.backends.engine import (
@@ -19,16 +20,21 @@ from prefold.backends.engine import (
     SlotCapacity,
 )
 from prefold.backends.errors import BackendError
-from prefold.backends.kv_events.discovery import NoEvents, discover
+from prefold.backends.kv_events.discovery import NoEvents
 from prefold.backends.kv_events.subscriber import Source
 from prefold.prefix_index.block_lru import BlockLru
 from prefold.prefix_index.index import CacheModel, PrefixIndex
 from prefold.prefix_index.slots import SlotCache
-from prefold.proxy.catalog import ModelCatalog
+from prefold.proxy.catalog import DIALECTS, ModelCatalog
 from prefold.proxy.errors import NotEncodable
 from prefold.proxy.kv_events import Feeds
 
 log = logging.getLogger(__name__)
+DOUBT_S = 300.0
+"""How long events that were wrong are not believed, at first."""
+MAX_DOUBT_S = 3600.0
+GUESS_FACTOR = 4
+"""A capacity that is only the settings' guess may be found to be so many times as large."""
 EXACT = "the engine's tokens equal ours"
 
 # Scripts, digits, emoji and white space that tokenizers are known to treat differently; with and
@@ -42,6 +48,13 @@ PROBE_CHATS: tuple[tuple[dict[str, str], ...], ...] = (
         {"role": "user", "content": "e\u0301 versus é; <|im_end|> in a text"},
     ),
 )
+
+
+@dataclass(slots=True, kw_only=True)
+class _Doubt:
+    until: float
+    wait_s: float
+    active: bool = True
 
 
 class Fleet:
@@ -61,6 +74,8 @@ class Fleet:
         self._default_capacity_tokens = default_capacity_tokens
         self._default_block_tokens = default_block_tokens
         self._followed: dict[str, Backend] = {}
+        self.doubted: dict[str, _Doubt] = {}
+        """Backends whose events said something else than their answers."""
         self.feeds = Feeds(secret=secret, on_change=self._events_changed)
         """To be entered, and left, by who made the fleet."""
 
@@ -80,6 +95,11 @@ class Fleet:
                 no_events, settled = f"; no KV events: {error}", False
         # Only now, and at once: requests may be on their way meanwhile.
         was_told = backend.mode is Mode.EVENTS
+        if restarted:
+            backend.prediction.reset()
+            self.doubted.pop(backend.name, None)
+            if backend.facts is not None:
+                log.info("backend %s began anew: its cache is believed to be empty", backend.name)
         backend.mode = Mode.APPROXIMATE if difference else Mode.FEEDBACK
         backend.mode_reason = difference or EXACT + no_events
         if difference:
@@ -100,7 +120,11 @@ class Fleet:
         source = backend.event_source
         if source is not None and not isinstance(facts.capacity, BlockCapacity):
             raise NoEvents("the engine does not tell the size of its blocks")
-        return await discover(self._endpoint(backend)) if source == "ask" else source
+        if source != "ask":
+            return source
+        if backend.engine is None:
+            raise NoEvents("the engine is not known")
+        return await backend.engine.event_source(self._endpoint(backend))
 
     def _follow(self, backend: Backend, source: Source, capacity: BlockCapacity) -> None:
         self._followed[backend.name] = backend
@@ -118,18 +142,42 @@ class Fleet:
         if feed is None:
             return
         cache = feed.cache
+        if not problem and (doubt := self.doubted.get(name)) is not None and doubt.active:
+            problem = "they are not what the engine reports"
         if not problem:
             backend.mode = Mode.EVENTS
             backend.mode_reason = "the engine tells what its cache holds"
+            backend.prediction.reset()
             self._index.set_cache(name, cache, cache.block_tokens)
             return
         if backend.mode is Mode.EVENTS:
+            backend.prediction.reset()
             size = BlockCapacity(
                 blocks=cache.capacity_tokens // cache.block_tokens, block_tokens=cache.block_tokens
             )
             self._index.set_cache(name, *self._cache_model(size))
         backend.mode = Mode.FEEDBACK
         backend.mode_reason = f"{EXACT}; KV events: {problem}"
+
+    def doubt_events(self, backend: Backend, now: float) -> None:
+        """What they say is not what the engine reports: a guess takes over for some minutes, twice
+        as many each time."""
+        before = self.doubted.get(backend.name)
+        wait_s = DOUBT_S if before is None else min(before.wait_s * 2, MAX_DOUBT_S)
+        self.doubted[backend.name] = _Doubt(until=now + wait_s, wait_s=wait_s)
+        self._events_changed(backend.name, "")
+        log.warning("backend %s: mode %s: %s", backend.name, backend.mode, backend.mode_reason)
+
+    def try_events_again(self, backend: Backend, now: float) -> None:
+        """If it is time to."""
+        doubt = self.doubted.get(backend.name)
+        if doubt is None or not doubt.active or now < doubt.until:
+            return
+        doubt.active = False
+        feed = self.feeds.get(backend.name)
+        if feed is not None:
+            self._events_changed(backend.name, feed.cache.problem)
+            log.info("backend %s: mode %s: %s", backend.name, backend.mode, backend.mode_reason)
 
     async def _first_difference(self, backend: Backend, facts: EngineFacts) -> str:
         for served in facts.models:
@@ -144,13 +192,17 @@ class Fleet:
         """And the tokens of its blocks."""
         if isinstance(capacity, SlotCapacity):
             return SlotCache(slots=capacity.slots, context_tokens=capacity.context_tokens), 1
-        tokens, block = self._default_capacity_tokens, self._default_block_tokens
         if isinstance(capacity, BlockCapacity):
             tokens, block = capacity.blocks * capacity.block_tokens, capacity.block_tokens
-        return BlockLru(capacity_tokens=tokens, block_tokens=block), block
+            return BlockLru(capacity_tokens=tokens, block_tokens=block), block
+        tokens, block = self._default_capacity_tokens, self._default_block_tokens
+        most = tokens * GUESS_FACTOR
+        return BlockLru(capacity_tokens=tokens, block_tokens=block, most_tokens=most), block
 
     async def _difference(self, backend: Backend, model: str) -> str:
         """Why tokens are not exact here; "" if they are. Raises BackendError."""
+        if backend.engine is not None and backend.engine.name not in DIALECTS:
+            return "how this kind of engine prepares chats is not known"
         encoder = self._catalog.encoder(model)
         if encoder is None:
             return self._catalog.problem(model)

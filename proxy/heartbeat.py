@@ -9,7 +9,7 @@ event once it has seen an `id`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from typing import Any
 
 from multidict import CIMultiDict
@@ -23,15 +23,20 @@ BEAT = b": waiting\n"
 
 
 async def beating(
-    out: Answer, opening: Coroutine[Any, Any, Exchange], every_s: float, protocol: Protocol
+    out: Answer,
+    opening: Coroutine[Any, Any, Exchange],
+    every_s: float,
+    protocol: Protocol,
+    headers: Mapping[str, str],
 ) -> Exchange:
-    """What `opening` gives: an exchange whose stream can follow, once a beat was sent. Raises what
-    it raises; where a beat was sent, the client has been told by then."""
+    """What `opening` gives: an exchange whose stream can follow, once a beat was sent, with these
+    headers. Raises what it raises; where a beat was sent, the client has been told by then."""
     task = asyncio.ensure_future(opening)
     try:
         while not (await asyncio.wait({task}, timeout=every_s))[0]:
             if not out.begun:
-                out.begin(200, CIMultiDict({"Content-Type": "text/event-stream"}), None)
+                kind = {"Content-Type": "text/event-stream"}
+                out.begin(200, CIMultiDict({**headers, **kind}), None)
             out.write(BEAT)
         exchange = task.result()
     except ApiError as error:

@@ -31,6 +31,7 @@ class MessagesBody(msgspec.Struct):
     path: ClassVar[str] = "/v1/messages"
     several: ClassVar[bool] = False
     sequences: ClassVar[Any] = None
+    prompt_cache_key: ClassVar[Any] = None
 
     def as_chat(self) -> list[dict[str, Any]] | None:
         """The chat that engines make of it, where that is plain: texts only, no tools. They join
@@ -108,7 +109,11 @@ class Event(msgspec.Struct):
     message: Message | None = None
     usage: msgspec.Raw = NULL
     error: Any = None
+    delta: Any = None
 
+
+DELTAS = {"thinking_delta": "reasoning", "input_json_delta": "tool"}
+OTHERS = {"message_start": "role", "message_delta": "finish", "message_stop": "done"}
 
 _DECODER = msgspec.json.Decoder(Event)
 
@@ -127,13 +132,15 @@ class MessagesMeter(Meter):
         if event.type == "error" or event.error is not None:
             self.error_status = status_of_error(event.error)
         elif event.type == "content_block_delta":
-            self.token_times.append(now)
+            self.note_token(now, DELTAS.get(_type_of(event.delta), "content"))
+            return True
         elif event.type == "message_stop":
             self._stopped = True
         elif event.type == "message_start" and event.message is not None:
             self._counted(event.message.usage)
         elif event.type == "message_delta":
             self._counted(event.usage)
+        self.note_other(now, OTHERS.get(str(event.type), "other"))
         return True
 
     def _counted(self, raw: msgspec.Raw) -> None:
@@ -145,6 +152,11 @@ class MessagesMeter(Meter):
             if getattr(seen, name) is not None:
                 setattr(self._usage, name, getattr(seen, name))
         self.usage = self._usage.usage()
+
+
+def _type_of(delta: Any) -> str:
+    kind = delta.get("type") if isinstance(delta, dict) else None
+    return kind if isinstance(kind, str) else ""
 
 
 def error_body(message: str, kind: str) -> bytes:

@@ -17,6 +17,8 @@ from prefold.proxy.sse import event_data
 
 T = TypeVar("T")
 NULL = msgspec.Raw(b"null")
+MAX_NOTED = 64
+"""Events without a token, and changes of the tokens' kind, of which a sound stream has few."""
 
 
 class Ending(StrEnum):
@@ -30,6 +32,12 @@ class Meter(ABC):
 
     def __init__(self) -> None:
         self.token_times: list[float] = []
+        self.token_kinds: list[tuple[int, str]] = []
+        """From which of them on they are of which kind: content, reasoning or tool."""
+        self.other_events: list[tuple[float, str]] = []
+        """Times and kinds of those that carry no token: role, finish, usage, done, other."""
+        self.token_kind = ""
+        """Of the last one."""
         self.usage: Usage | None = None
         self.timings: Timings | None = None
         self.done = False
@@ -58,11 +66,23 @@ class Meter(ABC):
             return True
         if data == b"[DONE]":
             self.done = True
+            self.note_other(now, "done")
             return True
         try:
             return self.note(data, now)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return True  # not for us to judge: it is relayed as it is
+
+    def note_token(self, now: float, kind: str) -> None:
+        """Once for each token event."""
+        if kind != self.token_kind and len(self.token_kinds) < MAX_NOTED:
+            self.token_kind = kind
+            self.token_kinds.append((len(self.token_times), kind))
+        self.token_times.append(now)
+
+    def note_other(self, now: float, kind: str) -> None:
+        if len(self.other_events) < MAX_NOTED:
+            self.other_events.append((now, kind))
 
     @abstractmethod
     def complete(self) -> bool:

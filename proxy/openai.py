@@ -48,6 +48,7 @@ class ChatBody(msgspec.Struct):
     truncate_prompt_tokens: Any = None
     n: Any = None
     cache_salt: str | None = None
+    prompt_cache_key: Any = None
 
     path: ClassVar[str] = "/v1/chat/completions"
 
@@ -57,7 +58,9 @@ class ChatBody(msgspec.Struct):
     def key_parts(self) -> list[Any]:
         """What stands for the prompt where its tokens are not known, tools first as templates
         put them."""
-        return [self.tools, self.messages]
+        if self.documents is None:
+            return [self.tools, self.messages]
+        return [self.tools, self.documents, self.messages]
 
     @property
     def sequences(self) -> Any:
@@ -91,6 +94,7 @@ class CompletionBody(msgspec.Struct):
     n: Any = None
     best_of: Any = None
     cache_salt: str | None = None
+    prompt_cache_key: Any = None
 
     path: ClassVar[str] = "/v1/completions"
 

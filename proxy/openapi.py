@@ -15,6 +15,7 @@ from prefold.proxy.openapi_schemas import OWN_SCHEMAS, REF, Json
 from prefold.proxy.routes import ROUTES, Passage, Route
 
 DATA, ADMIN = "data", "admin"
+_WEIGHTS = REF.format(name="Weights")
 METHODS_OF_ANY = ("get", "post", "delete")
 """What is described of a path that takes every method."""
 
@@ -209,6 +210,18 @@ def _admin_paths() -> Json:
                 400,
                 404,
             ),
+        },
+        "/arms": {
+            "get": _admin("The arms of an experiment", {"200": _json("The arms.", "ArmList")}),
+            "patch": {
+                **_admin(
+                    "Change weights of arms", {"200": _json("The arms.", "ArmList")}, 400, 404, 413
+                ),
+                "requestBody": {
+                    "required": True,
+                    "content": {"application/json": {"schema": {"$ref": _WEIGHTS}}},
+                },
+            },
         },
         "/reload": {
             "post": _admin(

@@ -22,6 +22,7 @@ STRING_OR_NULL: Json = {"type": ["string", "null"]}
 COUNT: Json = {"type": "integer", "minimum": 0}
 STRINGS: Json = {"type": "array", "items": STRING}
 ANY_OBJECT: Json = {"type": "object"}
+NOT_NEGATIVE: Json = {"type": "number", "minimum": 0}
 
 OWN_SCHEMAS: Json = {
     "Error": _object(
@@ -86,13 +87,15 @@ OWN_SCHEMAS: Json = {
         "properties": {
             "url": {"type": "string", "format": "uri", "pattern": "^https?://[^/?#@]+$"},
             "name": STRING,
-            "engine": {"enum": ["auto", "llama.cpp", "vllm", "openai"]},
+            "engine": {"enum": ["auto", "llama.cpp", "vllm", "sglang", "tensorrt-llm", "openai"]},
             "api_key": STRING,
             "pass_client_key": {"type": "boolean"},
             "max_in_flight": {"type": "integer", "minimum": 1},
             "kv_events": STRING,
             "kv_replay": STRING,
             "kv_topic": STRING,
+            "data_parallel_rank": {"type": "integer", "minimum": -1},
+            "labels": {"type": "object", "additionalProperties": STRING},
         },
         "required": ["url"],
         "additionalProperties": False,
@@ -102,5 +105,29 @@ OWN_SCHEMAS: Json = {
         {"added": STRINGS, "removed": STRINGS, "kept": STRINGS, "restart_needed_for": STRINGS},
         closed=True,
     ),
+    "ArmList": _object(
+        {
+            "arms": {
+                "type": "array",
+                "items": _object(
+                    {
+                        "name": STRING,
+                        "weight": NOT_NEGATIVE,
+                        "share": NOT_NEGATIVE,
+                        "compression": STRING,
+                        "labels": {"type": "object", "additionalProperties": STRING},
+                        "models": STRINGS,
+                    },
+                    closed=True,
+                ),
+            }
+        },
+        closed=True,
+    ),
+    "Weights": {
+        "type": "object",
+        "description": "New weights by the names of arms.",
+        "additionalProperties": NOT_NEGATIVE,
+    },
     "Any": ANY_OBJECT,
 }

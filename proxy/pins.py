@@ -36,3 +36,27 @@ class Pins:
 
     def __len__(self) -> int:
         return len(self._backends)
+
+
+class DigestPins:
+    """Mutable, bounded: backends by digest."""
+
+    def __init__(self, limit: int = MAX_PINS) -> None:
+        self._limit = limit
+        self._backends: OrderedDict[bytes, str] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._backends)
+
+    def learn(self, digest: bytes, backend: str) -> None:
+        self._backends[digest] = backend
+        self._backends.move_to_end(digest)
+        if len(self._backends) > self._limit:
+            self._backends.popitem(last=False)
+
+    def find(self, digest: bytes) -> str | None:
+        return self._backends.get(digest)
+
+    def items(self) -> list[tuple[bytes, str]]:
+        """Oldest first."""
+        return list(self._backends.items())

@@ -12,14 +12,16 @@ from functools import partial
 
 from prefold.backends.errors import UpstreamDisconnected
 from prefold.measurement.record import RequestOutcome, RequestRecord
-from prefold.proxy.answer import answer, note_end
+from prefold.proxy.answer import answer, note_end, told_of
 from prefold.proxy.attempts import Attempts
 from prefold.proxy.call import Call
 from prefold.proxy.errors import UpstreamTimedOut
 from prefold.proxy.exchange import Exchange
+from prefold.proxy.feedback import Feedback
 from prefold.proxy.heartbeat import beating
 from prefold.proxy.http.answer import Answer
 from prefold.proxy.http.request import Request
+from prefold.proxy.ledger_notes import LedgerNotes
 from prefold.proxy.openai import Body
 from prefold.proxy.pins import Pins
 from prefold.proxy.preparing import Preparing
@@ -52,6 +54,8 @@ class Pipeline:
         options: PipelineOptions,
         observe: Callable[[RequestRecord], None],
         clock: Callable[[], float],
+        feedback: Feedback,
+        notes: LedgerNotes | None = None,
     ) -> None:
         self._preparing = preparing
         self._attempts = attempts
@@ -59,6 +63,8 @@ class Pipeline:
         self._options = options
         self._observe = observe
         self._clock = clock
+        self._feedback = feedback
+        self._notes = notes
 
     async def by_prefix(self, request: Request, kind: type[Body]) -> None:
         """Raises ApiError while nothing has been sent, ClientGone once nobody listens; all do."""
@@ -76,7 +82,10 @@ class Pipeline:
     async def _run(self, request: Request, endpoint: str, prepare: Prepare) -> None:
         """The record is handed to `observe` exactly once, on every way out."""
         record = RequestRecord(
-            endpoint=endpoint, received=self._clock(), request_id=request.request_id
+            endpoint=endpoint,
+            received=self._clock(),
+            request_id=request.request_id,
+            tenant=request.tenant,
         )
         carry = self._carry if not self._options.total_s else self._carry_in_time
         try:
@@ -104,12 +113,15 @@ class Pipeline:
             await self._answer(call, request.answer, exchange, record)
         finally:
             exchange.close()
+            if self._notes is not None and call.prompt is not None:
+                self._notes.prompt(call.prompt, record)
 
     async def _open(self, call: Call, out: Answer, record: RequestRecord) -> Exchange:
         opening = self._attempts.open(call, record)
         if not (self._options.heartbeat_s and record.streamed):
             return await opening
-        return await beating(out, opening, self._options.heartbeat_s, call.protocol)
+        every_s = self._options.heartbeat_s
+        return await beating(out, opening, every_s, call.protocol, told_of(call))
 
     async def _answer(
         self, call: Call, out: Answer, exchange: Exchange, record: RequestRecord
@@ -120,6 +132,7 @@ class Pipeline:
             exchange,
             record,
             decision_header=self._options.decision_header,
+            told=told_of(call),
             write_s=self._options.write_s,
         )
         note_end(exchange, failure, record, several=call.several)
@@ -127,6 +140,8 @@ class Pipeline:
             self._attempts.broke(call, exchange.backend)
         elif record.outcome is RequestOutcome.OK:
             self._attempts.answered(call)
+            if call.prompt is not None and not call.several:
+                self._feedback.learn(exchange, record)
 
     def _learn(self, call: Call, exchange: Exchange) -> None:
         meter = exchange.meter

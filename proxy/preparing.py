@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import unquote
 
 from prefold.backends.backend import Mode
@@ -14,12 +15,18 @@ from prefold.measurement.record import RequestRecord
 from prefold.prefix_index.chain_memo import ChainMemo
 from prefold.prefix_index.prefix import namespace_seed
 from prefold.proxy import openai, prompt
+from prefold.proxy.arms import Arm, Arms
 from prefold.proxy.body_memo import BodyMemo
 from prefold.proxy.call import Call
 from prefold.proxy.catalog import ModelCatalog
-from prefold.proxy.errors import NotSupported, ResponseNotFound
+from prefold.proxy.compression.stage import Asked, Compression
+from prefold.proxy.documents.documents import Documents
+from prefold.proxy.errors import BadRequest, NotSupported, ResponseNotFound
+from prefold.proxy.hints import Hints
 from prefold.proxy.http.request import Request
 from prefold.proxy.kv_events import engine_seed
+from prefold.proxy.ledger_notes import LedgerNotes
+from prefold.proxy.masks import Masks
 from prefold.proxy.openai import Body, ChatBody
 from prefold.proxy.pins import Pins
 from prefold.proxy.prompt import Prompt
@@ -34,7 +41,7 @@ MAX_SEEDS = 1024
 class PreparingOptions:
     """`secret` seeds the keys of the index. `isolate`: tenants are kept apart, in the engines too;
     `tenant_header` ("": none) separates users further. `pinned_backend` ("": none) holds what is
-    stored: files, batches and the like."""
+    stored: files, batches and the like. `hints` and `masks`, where there are any, settle ties."""
 
     secret: bytes
     isolate: bool
@@ -43,6 +50,10 @@ class PreparingOptions:
     bounds: openai.Bounds
     max_body_bytes: int
     max_upload_bytes: int
+    hints: Hints | None = None
+    masks: Masks | None = None
+    documents: Documents | None = None
+    """None: they stay in the order that they come in."""
 
 
 class Preparing:
@@ -54,12 +65,18 @@ class Preparing:
         pins: Pins,
         options: PreparingOptions,
         clock: Callable[[], float],
+        notes: LedgerNotes | None = None,
+        arms: Arms | None = None,
+        compression: Compression | None = None,
     ) -> None:
+        self._arms = arms
+        self._compression = compression
         self._pool = pool
         self._catalog = catalog
         self._pins = pins
         self._options = options
         self._clock = clock
+        self._notes = notes
         self._bodies = BodyMemo()
         self._chains = ChainMemo()
         self._seeds: dict[tuple[str, str | None, str], int] = {}
@@ -68,18 +85,29 @@ class Preparing:
     async def by_prefix(self, request: Request, record: RequestRecord, kind: type[Body]) -> Call:
         """Raises ApiError, as all of these do."""
         raw = await request.body.read(self._options.max_body_bytes)
-        body: Body
-        if kind is ChatBody:
-            body = openai.parse_chat(raw, self._options.bounds, self._bodies)
-        else:
-            body = openai.parse(kind, raw, self._options.bounds)
+        body = self._parse(kind, raw)
         record.model = self._catalog.resolve(body.model, self._pool.models())
         record.streamed = bool(body.stream)
-        record.parsed = self._clock()
         tenant = self._tenant(request)
+        arm = None
+        if self._arms is not None and self._arms.there:
+            arm = self._arm(self._arms, request, body, record, tenant)
+        order = ""
+        if self._options.documents is not None:
+            raw, body, order = self._arrange(request, raw, body, record, tenant)
+        record.parsed = self._clock()
         salt = self._salt(tenant, body.cache_salt)
-        encoded = await self._encode(body, record, tenant, salt)
+        encoded = await self._encode(request, body, record, tenant, salt)
         record.encoded = self._clock()
+        if self._notes is not None and record.conversation is None:
+            record.conversation = self._notes.conversation(
+                body, request.headers, tenant, record.model
+            )
+        shortened = ""
+        if self._compression is not None:
+            raw, encoded, shortened = await self._shorten(
+                self._compression, request, raw, body, record, encoded, tenant, salt, arm
+            )
         if body.model is not None and body.model != record.model:
             raw = openai.with_member(raw, "model", json.dumps(record.model))
         protocol = protocol_of(kind.path)
@@ -98,7 +126,80 @@ class Preparing:
             salt=salt,
             several=body.several,
             tenant=tenant,
+            documents=order,
+            compression=shortened,
+            arm=arm,
         )
+
+    def _arm(
+        self, arms: Arms, request: Request, body: Body, record: RequestRecord, tenant: str
+    ) -> Arm | None:
+        """None where no conversation is known: what belongs together could not be kept together."""
+        key = arms.conversation(body, request.headers, tenant, record.model)
+        if key is None:
+            return None
+        record.conversation = key
+        arm = arms.assign(key, record.model)
+        record.arm = None if arm is None else arm.name
+        return arm
+
+    def _parse(self, kind: type[Body], raw: bytes) -> Body:
+        if kind is ChatBody:
+            return openai.parse_chat(raw, self._options.bounds, self._bodies)
+        return openai.parse(kind, raw, self._options.bounds)
+
+    def _arrange(
+        self, request: Request, raw: bytes, body: Body, record: RequestRecord, tenant: str
+    ) -> tuple[bytes, Body, str]:
+        """With its documents in the order that shares most, and which of them moved. It is read
+        again: what decides is what is sent."""
+        assert self._options.documents is not None
+        seed = self._seed(record.model, body.cache_salt, tenant)
+        arranged = self._options.documents.arrange(raw, record.model, request.headers, seed)
+        if arranged is None:
+            return raw, body, ""
+        record.documents = arranged.documents
+        if not arranged.moved:
+            return raw, body, ""
+        try:
+            body = self._parse(type(body), arranged.raw)
+        except BadRequest:
+            return raw, body, ""
+        record.documents_moved = arranged.moved
+        return arranged.raw, body, arranged.order
+
+    async def _shorten(
+        self,
+        compression: Compression,
+        request: Request,
+        raw: bytes,
+        body: Body,
+        record: RequestRecord,
+        encoded: Prompt,
+        tenant: str,
+        salt: str | None,
+        arm: Arm | None,
+    ) -> tuple[bytes, Prompt, str]:
+        """The body that is to be sent, its prompt, and what the client is told."""
+
+        async def encode(shorter: bytes) -> Prompt:
+            other = openai.parse(type(body), shorter, self._options.bounds)
+            return await self._encode(request, other, record, tenant, salt)
+
+        sent = await compression.sent(
+            Asked(
+                raw=raw,
+                model=record.model,
+                headers=request.headers,
+                tenant=request.tenant,
+                arm="" if arm is None else arm.compression,
+                seed=self._seed(record.model, body.cache_salt, tenant),
+                prompt=encoded,
+                encode=encode,
+                record=record,
+            )
+        )
+        return (raw, encoded, "") if sent is None else (sent.raw, sent.prompt, sent.told)
 
     async def by_load(self, request: Request, record: RequestRecord) -> Call:
         """A JSON body or a form names its model; what names none goes to any backend."""
@@ -166,7 +267,7 @@ class Preparing:
         )
 
     async def _encode(
-        self, body: Body, record: RequestRecord, tenant: str, salt: str | None
+        self, request: Request, body: Body, record: RequestRecord, tenant: str, salt: str | None
     ) -> Prompt:
         seed = self._seed(record.model, body.cache_salt, tenant)
         encoder = self._catalog.encoder(record.model)
@@ -174,9 +275,27 @@ class Preparing:
         told = None
         if Mode.EVENTS in modes:
             told = self._engine_seed(record.model, body.cache_salt if salt is None else salt)
-        encoded = await prompt.encode(body, encoder, seed, modes, self._chains, told)
+        affinity, parts = self._affinity(request, body, record.model, seed)
+        encoded = await prompt.encode(
+            body, encoder, seed, modes, self._chains, told, affinity=affinity, parts=parts
+        )
         record.encoded_tokens = encoded.tokens
         return encoded
+
+    def _affinity(
+        self, request: Request, body: Body, model: str, seed: int
+    ) -> tuple[int | None, list[Any] | None]:
+        """What settles near-ties in place of the prompt's beginning: what the client says, else the
+        beginning less what is masked. And the prompt's parts less what the engine takes out; None
+        for what is as it is."""
+        hints, masks = self._options.hints, self._options.masks
+        affinity, parts = None, None
+        if hints is not None:
+            affinity = hints.affinity(request.headers, body.prompt_cache_key, seed)
+        if masks is not None and (masked := masks.look(model, body.key_parts())) is not None:
+            affinity = masked.affinity(seed) if affinity is None else affinity
+            parts = masked.parts
+        return affinity, parts
 
     def _seed(self, model: str, cache_salt: str | None, tenant: str) -> int:
         """Of few namespaces most requests are: a digest for each would be a waste."""

@@ -41,6 +41,8 @@ class Prompt(msgspec.Struct, frozen=True):
     whole: asyncio.Future[Prefix] | None = None
     after: int = 0
     """A key of how it goes on after the beginning, where only that is known."""
+    affinity: int | None = None
+    """Settles near-ties in place of how it begins; it never changes what is expected where."""
 
     def prefix(self, mode: Mode) -> Prefix:
         """For a mode that came up during the encoding, any other one: no match, no harm."""
@@ -54,9 +56,13 @@ async def encode(
     modes: set[Mode],
     memo: ChainMemo,
     engine_seed: int | None = None,
+    *,
+    affinity: int | None = None,
+    parts: list[Any] | None = None,
 ) -> Prompt:
     """`engine_seed` parts what engines themselves keep apart; there is one where a candidate is in
-    mode `events`. Raises BadRequest if the prompt is of no form that an engine accepts."""
+    mode `events`. `affinity` as in Prompt; `parts` in place of the body's, where its bytes stand
+    for tokens. Raises BadRequest if the prompt is of no form that an engine accepts."""
     prefixes: dict[Mode, Prefix] = {}
     exact: Beginning | None = None
     whole: asyncio.Future[Prefix] | None = None
@@ -76,12 +82,12 @@ async def encode(
     if exact is None or Mode.APPROXIMATE in modes:
         # Also where this one prompt cannot be encoded (an image, say): its bytes then stand for
         # tokens on every backend, and never match the ids of another prompt.
-        approximate = Prefix.of_tokens(approximate_units(body), seed, memo)
+        approximate = Prefix.of_tokens(approximate_units(body, parts), seed, memo)
         for mode in (modes - prefixes.keys()) or {Mode.APPROXIMATE}:
             prefixes[mode] = approximate
     if exact is None:
-        return Prompt(prefixes, None)
-    return Prompt(prefixes, exact.length, whole, exact.after)
+        return Prompt(prefixes, None, affinity=affinity)
+    return Prompt(prefixes, exact.length, whole, exact.after, affinity)
 
 
 async def _prefix_of(ids: asyncio.Future[TokenIds], seed: int, memo: ChainMemo) -> Prefix:
@@ -140,11 +146,12 @@ async def _first_of_list(
         raise BadRequest("'prompt' holds an invalid token id.", param="prompt") from None
 
 
-def approximate_units(body: Body) -> NDArray[np.uint32]:
+def approximate_units(body: Body, parts: list[Any] | None = None) -> NDArray[np.uint32]:
     """The prompt's JSON, tools first as templates put them, four bytes to a unit. Images and other
     media stand there as digests: all of each counts, none fills the key, and what two of them have
-    in common is next to nothing."""
-    raw = b"".join([_json(media_as_digests(part)) for part in body.key_parts()])
+    in common is next to nothing. `parts`: in place of the body's own."""
+    parts = body.key_parts() if parts is None else parts
+    raw = b"".join([_json(media_as_digests(part)) for part in parts])
     # The last byte closes a list or a text that a longer prompt would go on with.
     units = min(len(raw) - 1, MAX_APPROXIMATE_BYTES) // BYTES_PER_UNIT
     return np.frombuffer(raw, dtype=np.uint32, count=units)

@@ -18,6 +18,7 @@ def note_error(record: RequestRecord, error: BaseException, *, cut: bool) -> Non
         failed = isinstance(error, UpstreamFailed | UpstreamTimedOut)
         record.outcome = RequestOutcome.UPSTREAM_FAILED if failed else RequestOutcome.REJECTED
         record.status = error.status
+        record.error = error.code or error.kind
     elif isinstance(error, GONE):
         record.outcome = RequestOutcome.CUT_OFF if cut else RequestOutcome.CLIENT_GONE
         record.status = 503 if cut else 499

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -19,8 +19,10 @@ from prefold.backends.monitor import Watches
 from prefold.backends.pool import BackendPool
 from prefold.prefix_index.index import PrefixIndex
 from prefold.proxy import settings as given
+from prefold.proxy.discovery.sources import beside
 from prefold.proxy.errors import SettingsError
 from prefold.proxy.kv_events import Feeds
+from prefold.proxy.ranks import rank_headers
 from prefold.proxy.settings import Settings
 from prefold.proxy.settings_checks import checked, with_named_backends, with_secrets
 from prefold.proxy.tls import client_context
@@ -60,7 +62,8 @@ def changes(old: Settings, new: Settings) -> Changes:
 
 
 def _same_server(one: given.Backend, other: given.Backend) -> bool:
-    return dataclasses.replace(one, max_in_flight=other.max_in_flight) == other
+    alike = dataclasses.replace(one, max_in_flight=other.max_in_flight, labels=other.labels)
+    return alike == other
 
 
 def _different(old: Settings, new: Settings) -> list[str]:
@@ -68,7 +71,7 @@ def _different(old: Settings, new: Settings) -> list[str]:
     found = []
     for field in dataclasses.fields(Settings):
         before, after = getattr(old, field.name), getattr(new, field.name)
-        if field.name == "backends" or before == after:
+        if field.name in ("backends", "arms") or before == after:
             continue
         if dataclasses.is_dataclass(before):
             found += [
@@ -86,7 +89,7 @@ def backend_of(backend: given.Backend, health: given.Health) -> Backend:
     return Backend(
         name=backend.name,
         url=backend.url,
-        headers={"Authorization": f"Bearer {backend.api_key}"} if backend.api_key else {},
+        headers=_headers(backend),
         engine=ENGINES.get(backend.engine),
         rules=HealthRules(
             failures_to_eject=health.failures_to_eject,
@@ -98,7 +101,15 @@ def backend_of(backend: given.Backend, health: given.Health) -> Backend:
         max_in_flight=backend.max_in_flight,
         pass_client_key=backend.pass_client_key,
         event_source=_event_source(backend),
+        rank=None if backend.data_parallel_rank < 0 else backend.data_parallel_rank,
+        labels=backend.labels,
     )
+
+
+def _headers(backend: given.Backend) -> dict[str, str]:
+    """Sent with every request, in place of the client's of the same name."""
+    key = {"Authorization": f"Bearer {backend.api_key}"} if backend.api_key else {}
+    return key | rank_headers(backend)
 
 
 def _event_source(backend: given.Backend) -> Source | Literal["ask"] | None:
@@ -109,6 +120,10 @@ def _event_source(backend: given.Backend) -> Source | Literal["ask"] | None:
         replay_endpoint=backend.kv_replay or None,
         topic=backend.kv_topic,
     )
+
+
+def _nobody(arms: Sequence[given.Arm]) -> None:
+    pass
 
 
 class Reloader:
@@ -123,24 +138,34 @@ class Reloader:
         index: PrefixIndex,
         watches: Watches,
         feeds: Feeds | None = None,
+        set_arms: Callable[[Sequence[given.Arm]], None] = _nobody,
     ) -> None:
         """`settings` are those that the pool's backends were made from. Without `load` there is
-        nothing to read again; without `feeds` no KV events are followed."""
+        nothing to read again; without `feeds` no KV events are followed. `set_arms` is told when
+        they change."""
         self.settings = settings
         """In force; the backends are those there are now."""
+        self._named = settings.backends
+        """Of these, the ones that were not discovered."""
+        self._discovered: tuple[given.Backend, ...] = ()
         self._load = load
         self._pool = pool
         self._index = index
         self._watches = watches
         self._feeds = feeds
+        self._set_arms = set_arms
 
     def reload(self) -> Changes:
-        """The backends become those that the settings name now: what was added or removed since,
-        by `add` and `remove`, is undone. Raises SettingsError."""
+        """The backends become those that the settings name now, and those that were discovered:
+        what was added or removed since, by `add` and `remove`, is undone. Raises SettingsError."""
         if self._load is None:
             raise SettingsError("the settings were not read from anywhere")
         new = self._load()
+        named = new.backends
+        if self._discovered:
+            new = self._with_backends(named, self._discovered, new)
         made = self._become(new)
+        self._named = named
         if made.restart:
             log.warning("these settings changed and take a restart: %s", ", ".join(made.restart))
         return made
@@ -159,18 +184,47 @@ class Reloader:
             raise SettingsError("backends: files are named in the settings only")
         alone = with_secrets(with_named_backends(Settings(backends=(backend,))), {})
         [named] = alone.backends
-        self._become(self._with_backends((*self.settings.backends, named)))
+        backends = (*self._named, named)
+        self._become(self._with_backends(backends, self._discovered))
+        self._named = backends
         return self._pool[named.name]
 
     def remove(self, name: str) -> None:
         """It takes nothing new; what it has ends as it would. Raises KeyError or SettingsError."""
-        left = tuple(backend for backend in self.settings.backends if backend.name != name)
-        if len(left) == len(self.settings.backends):
+        left = tuple(backend for backend in self._named if backend.name != name)
+        if len(left) == len(self._named):
+            if name in self._pool:
+                raise SettingsError(f"{name!r} was discovered, and would be again")
             raise KeyError(name)
-        self._become(self._with_backends(left))
+        self._become(self._with_backends(left, self._discovered))
+        self._named = left
 
-    def _with_backends(self, backends: Sequence[given.Backend]) -> Settings:
-        replaced = dataclasses.replace(self.settings, backends=tuple(backends))
+    def weigh(self, weights: Mapping[str, float]) -> None:
+        """Other weights for some of the arms, until the settings are read again. Raises KeyError or
+        SettingsError."""
+        arms = self.settings.arms
+        if unknown := weights.keys() - {arm.name for arm in arms}:
+            raise KeyError(min(unknown))
+        changed = tuple(
+            dataclasses.replace(arm, weight=weights.get(arm.name, arm.weight)) for arm in arms
+        )
+        self._become(checked(dataclasses.replace(self.settings, arms=changed)))
+
+    def discovered(self, found: Sequence[given.Backend]) -> None:
+        """Beside the backends that are named, these are there now, and no other ones. Raises
+        SettingsError."""
+        self._become(self._with_backends(self._named, found))
+        self._discovered = tuple(found)
+
+    def _with_backends(
+        self,
+        named: Sequence[given.Backend],
+        found: Sequence[given.Backend],
+        settings: Settings | None = None,
+    ) -> Settings:
+        """The settings in force, or others, with these backends."""
+        backends = beside(named, found)
+        replaced = dataclasses.replace(settings or self.settings, backends=backends)
         return checked(with_named_backends(replaced))
 
     def _become(self, new: Settings) -> Changes:
@@ -187,8 +241,13 @@ class Reloader:
             self._watches.start(backend)
         for kept in planned.keep:
             self._pool[kept.name].max_in_flight = kept.max_in_flight
+            self._pool[kept.name].labels = kept.labels
             self._pool[kept.name].on_change()
-        self.settings = dataclasses.replace(self.settings, backends=new.backends)
+        if new.arms != self.settings.arms:
+            self._set_arms(new.arms)
+            weights = ", ".join(f"{arm.name} {arm.weight:g}" for arm in new.arms)
+            log.info("arms and their weights: %s", weights or "none")
+        self.settings = dataclasses.replace(self.settings, backends=new.backends, arms=new.arms)
         if planned.add or planned.remove:
             added = ", ".join(backend.name for backend in planned.add)
             removed = ", ".join(planned.remove)

@@ -31,6 +31,7 @@ class ResponsesBody(msgspec.Struct):
     previous_response_id: str | None = None
     conversation: Any = None
     cache_salt: str | None = None
+    prompt_cache_key: Any = None
 
     path: ClassVar[str] = "/v1/responses"
     several: ClassVar[bool] = False
@@ -106,6 +107,12 @@ class Event(msgspec.Struct):
     sequence_number: Any = None
 
 
+OTHERS = {
+    "response.created": "role",
+    "response.completed": "done",
+    "response.incomplete": "done",
+}
+
 _DECODER = msgspec.json.Decoder(Event)
 
 
@@ -134,10 +141,18 @@ class ResponsesMeter(Meter):
         elif kind == "error" or event.error is not None:
             self.error_status = status_of_error(event.error or {"code": event.code})
         elif kind.startswith("response.") and kind.endswith(".delta") and event.delta:
-            self.token_times.append(now)
+            self.note_token(now, _kind_of_delta(kind))
+            return True
         elif kind in ("response.completed", "response.incomplete"):
             self._ended = True
+        self.note_other(now, OTHERS.get(kind, "other"))
         return True
+
+
+def _kind_of_delta(kind: str) -> str:
+    if kind.startswith("response.reasoning"):
+        return "reasoning"
+    return "tool" if kind.endswith(("arguments.delta", "input.delta")) else "content"
 
 
 def error_event(message: str, code: str | None, number: int) -> bytes:

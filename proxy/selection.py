@@ -61,7 +61,7 @@ class Selector:
             self._policy,
             self._believed(candidates, matches, now),
             RequestShape(
-                prompt_tokens=shape.length, affinity=self._affinity(shape, matches) ^ prompt.after
+                prompt_tokens=shape.length, affinity=self._affinity(prompt, shape, matches)
             ),
             self._turn,
             self._weights,
@@ -69,7 +69,9 @@ class Selector:
         record.chosen = record.chosen or self._clock()
         backend = self._pool[decision.backend]
         # A prompt without exact ids (an image, say) is routed by its bytes, whatever the backend.
-        record.mode = Mode.APPROXIMATE if prompt.tokens is None else backend.mode
+        record.mode = mode = backend.shown_mode
+        if prompt.tokens is None and mode is not Mode.RENDEZVOUS:
+            record.mode = Mode.APPROXIMATE
         record.available_tokens = decision.available_cached_tokens
         record.expected_tokens = decision.expected_cached_tokens
         note(decision, record)
@@ -77,6 +79,11 @@ class Selector:
         if prompt.whole is not None and backend.mode is Mode.FEEDBACK:
             return Selected(backend, None, uncached, prompt.whole)
         return Selected(backend, prompt.prefix(backend.mode), uncached)
+
+    def cached_tokens(self, candidates: Sequence[Backend], prompt: Prompt) -> list[int]:
+        """Of the prompt, believed to be reused at each, in the order given."""
+        shape = prompt.prefix(Mode.FEEDBACK)
+        return [self._match(backend, prompt, shape).cached_tokens for backend in candidates]
 
     def _by_load(self, candidates: Sequence[Backend], record: RequestRecord) -> Selected:
         now = self._clock()
@@ -90,15 +97,21 @@ class Selector:
         note(decision, record)
         return Selected(self._pool[decision.backend], None, 0)
 
-    def _affinity(self, shape: Prefix, matches: Sequence[PrefixMatch]) -> int:
-        """Of the prompt up to some way into what nobody holds: what is held already (a system
-        prompt that all begin with, say) tells prompts apart no more, and would send them all to one
-        place. The policy that looks at nothing but the hash has it of the beginning."""
+    def _affinity(self, prompt: Prompt, shape: Prefix, matches: Sequence[PrefixMatch]) -> int:
+        """Of what the client says belongs together; else of the prompt up to some way into what
+        nobody holds: what is held already (a system prompt that all begin with, say) tells prompts
+        apart no more, and would send them all to one place. The policy that looks at nothing but
+        the hash has it of the beginning."""
+        if prompt.affinity is not None:
+            return prompt.affinity
         if self._policy is Policy.RENDEZVOUS:
-            return shape.affinity(AFFINITY_TOKENS)
-        return shape.affinity(max([match.cached_tokens for match in matches]) + AFFINITY_TOKENS)
+            return shape.affinity(AFFINITY_TOKENS) ^ prompt.after
+        held = max([match.cached_tokens for match in matches])
+        return shape.affinity(held + AFFINITY_TOKENS) ^ prompt.after
 
     def _match(self, backend: Backend, prompt: Prompt, shape: Prefix) -> PrefixMatch:
+        if not backend.prediction.trusted:
+            return NOTHING
         prefix = prompt.prefix(backend.mode)
         match = self._index.match(prefix, backend.name)
         if prefix is shape:

@@ -31,7 +31,8 @@ async def send(
     headers.setdefault("X-Request-Id", call.request_id)
     record.sent = clock()
     await exchange.send(client, call.method, call.target, headers, body, strip_usage=ask)
-    record.headers = clock()
+    record.headers = exchange.headers_at
+    record.first_event = clock()
 
 
 def _altered(body: bytes, call: Call, backend: Backend, ask: bool) -> bytes:

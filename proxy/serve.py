@@ -10,6 +10,7 @@ import signal
 import ssl
 import sys
 import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -19,12 +20,14 @@ import uvloop
 
 from prefold.proxy.admin import admin_app
 from prefold.proxy.app import Proxy, build
+from prefold.proxy.discovery.following import following
 from prefold.proxy.handlers import DataPort
 from prefold.proxy.http.connection import ConnectionRules
 from prefold.proxy.http.server import serving
 from prefold.proxy.lifecycle import Lifecycle
 from prefold.proxy.listener import listening
 from prefold.proxy.reload import Load
+from prefold.proxy.replicas.alone import Alone
 from prefold.proxy.settings import Server, Settings
 from prefold.proxy.tls import server_context
 
@@ -111,9 +114,14 @@ async def running(settings: Settings, *, reload: Load | None = None) -> AsyncIte
     """Both ports listening and every backend watched; raises OSError if a port is taken."""
     server = settings.server
     async with AsyncExitStack() as stack:
-        proxy = await stack.enter_async_context(build(settings, reload))
+        alone = Alone(settings, time.perf_counter) if settings.redis.url else None
+        own = None if alone is None else alone.own
+        proxy = await stack.enter_async_context(build(settings, reload, own))
+        if alone is not None:
+            await stack.enter_async_context(alone.sharing(proxy))
         for backend in proxy.pool:
             proxy.watches.start(backend)
+        await stack.enter_async_context(following(settings.discovery, proxy.reloader.discovered))
         port = DataPort(proxy)
         admin_url = await stack.enter_async_context(
             listening(admin_app(proxy), server.admin_host, server.admin_port)

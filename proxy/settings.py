@@ -27,6 +27,10 @@ Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 NotNegative = Annotated[float, msgspec.Meta(ge=0)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
+EngineName = Literal["auto", "llama.cpp", "vllm", "sglang", "tensorrt-llm", "openai"]
+CompressionMode = Literal["off", "shadow", "on", "auto"]
+Rank = Annotated[int, msgspec.Meta(ge=-1)]
+"""-1: none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +93,13 @@ class Routing:
     initial_prefill_tokens_per_s: Positive = 5000.0
     tenant_header: str = ""
     pinned_backend: str = ""
+    prompt_cache_key: bool = True
+    session_headers: tuple[str, ...] = (
+        "X-Session-ID",
+        "X-Session-Affinity",
+        "X-Claude-Code-Session-Id",
+        "X-SMG-Routing-Key",
+    )
     secret: str = field(default="", repr=False)
     secret_file: str = ""
 
@@ -119,7 +130,7 @@ class Health:
 class Backend:
     url: str
     name: str = ""
-    engine: Literal["auto", "llama.cpp", "vllm", "openai"] = "auto"
+    engine: EngineName = "auto"
     api_key: str = field(default="", repr=False)
     api_key_file: str = ""
     pass_client_key: bool = False
@@ -128,6 +139,9 @@ class Backend:
     kv_events: str = ""
     kv_replay: str = ""
     kv_topic: str = ""
+    labels: dict[str, str] = field(default_factory=dict)
+    data_parallel: Count = 1
+    data_parallel_rank: Rank = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +152,104 @@ class Key:
     sha256: str
     requests_per_minute: NotNegative = 0.0
     parallel: Annotated[int, msgspec.Meta(ge=0)] = 0
+    compression: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redis:
+    """Where replicas of this proxy share what they learn: see docs/replicas.md."""
+
+    url: str = ""
+    password: str = field(default="", repr=False)
+    password_file: str = ""
+    ca_file: str = ""
+    name: str = "prefold"
+    interval_s: Positive = 0.025
+    timeout_s: Positive = 1.0
+    max_mib: Annotated[float, msgspec.Meta(ge=1)] = 64.0
+    ttl_s: Annotated[float, msgspec.Meta(ge=1)] = 3600.0
+    pins_ttl_s: Annotated[float, msgspec.Meta(ge=1)] = 86400.0
+    buffer_mib: Annotated[float, msgspec.Meta(ge=1)] = 8.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Discovery:
+    """Backends beside those that are named: every address of a name, and a list in a file."""
+
+    dns: str = ""
+    dns_family: Literal["any", "ipv4", "ipv6"] = "any"
+    file: str = ""
+    interval_s: Positive = 10.0
+    engine: EngineName = "auto"
+    api_key: str = field(default="", repr=False)
+    api_key_file: str = ""
+    max_in_flight: Count = 512
+    kv_events: Literal["", "auto"] = ""
+
+    @property
+    def wanted(self) -> bool:
+        return bool(self.dns or self.file)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mask:
+    """A part of prompts that differs in each request: see `proxy/masks.py`."""
+
+    pattern: str
+    models: tuple[str, ...] = ()
+    stripped: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Documents:
+    """How clients mark the documents of a RAG prompt: see `proxy/documents/marks.py`."""
+
+    by_header: bool = False
+    start: str = "<document>"
+    end: str = "</document>"
+    fence: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arm:
+    """A share of the conversations, and what is different for them: see docs/report.md."""
+
+    name: str
+    weight: NotNegative = 1.0
+    compression: Literal["", "off", "shadow", "on", "auto"] = ""
+    labels: dict[str, str] = field(default_factory=dict)
+    models: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compression:
+    """Of prompts: see docs/compression.md. `mode` is that of models that have none of their own."""
+
+    mode: CompressionMode = "off"
+    by_header: bool = False
+    compressor: Literal["lexical", "surprisal", "llmlingua2", "null"] = "lexical"
+    model: str = ""
+    model_revision: str = ""
+    device: str = "auto"
+    dtype: str = "auto"
+    language: str = "en"
+    rate: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 0.5
+    min_tokens: Count = 512
+    min_chars: Count = 400
+    documents: tuple[Literal["parts", "member", "delimited"], ...] = (
+        "parts",
+        "member",
+        "delimited",
+    )
+    tools: bool = False
+    keep: tuple[tuple[str, str], ...] = (("<keep>", "</keep>"),)
+    quotes: tuple[tuple[str, str], ...] = ()
+    deadline_s: Positive = 1.0
+    margin_s: NotNegative = 0.02
+    speculative: bool = True
+    workers: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1
+    hang_s: Positive = 30.0
+    cache_mib: Positive = 64.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +257,17 @@ class Model:
     tokenizer: str = ""
     chat_template: str = ""
     aliases: tuple[str, ...] = ()
+    documents: tuple[Literal["parts", "member", "delimited"], ...] = ()
+    compression: CompressionMode | Literal[""] = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ledger:
+    path: str = ""
+    max_age_days: NotNegative = 30.0
+    max_mib: Annotated[float, msgspec.Meta(ge=1)] = 1024.0
+    token_times: bool = True
+    digests: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,8 +280,15 @@ class Settings:
     index: Index = Index()
     tokens: Tokens = Tokens()
     health: Health = Health()
+    ledger: Ledger = Ledger()
+    discovery: Discovery = Discovery()
+    redis: Redis = Redis()
+    documents: Documents = Documents()
+    compression: Compression = Compression()
     backends: tuple[Backend, ...] = ()
     keys: tuple[Key, ...] = ()
+    masks: tuple[Mask, ...] = ()
+    arms: tuple[Arm, ...] = ()
     models: dict[str, Model] = field(default_factory=dict)
 
 
@@ -190,6 +320,17 @@ def load(
     return checked(with_secrets(with_named_backends(settings), env))
 
 
+def backends_of(listed: Any, env: Mapping[str, str] = os.environ) -> tuple[Backend, ...]:
+    """A list of tables as `[[backends]]` holds them, from elsewhere. Raises SettingsError."""
+    data = {"backends": listed}
+    _reject_in_collections(data)
+    try:
+        settings = msgspec.convert(data, Settings)
+    except msgspec.ValidationError as error:
+        raise SettingsError(_readable(str(error))) from None
+    return checked(with_secrets(with_named_backends(settings), env)).backends
+
+
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
@@ -209,7 +350,7 @@ def _merge_environment(data: dict[str, Any], env: Mapping[str, str]) -> None:
         # for a Service of this name.
         if not key.startswith(ENV_PREFIX) or not name:
             continue
-        if table in ("backends", "models", "keys"):
+        if table in ("backends", "models", "keys", "masks", "arms"):
             raise SettingsError(f"environment variable {key}: {table} are set in the file only")
         plain = _hints(table).get(name) is str
         _table(data, table)[name] = env[key] if plain else _toml_value(env[key])
@@ -250,11 +391,16 @@ def _reject_unknown_keys(value: Any, kind: type, where: str) -> None:
 
 def _reject_in_collections(data: dict[str, Any]) -> None:
     backends, models = data.get("backends", []), data.get("models", {})
-    keys = data.get("keys", [])
+    keys, masks = data.get("keys", []), data.get("masks", [])
     for number, backend in enumerate(backends if isinstance(backends, list) else []):
         _reject_unknown_keys(backend, Backend, f"backends[{number}].")
     for number, key in enumerate(keys if isinstance(keys, list) else []):
         _reject_unknown_keys(key, Key, f"keys[{number}].")
+    for number, mask in enumerate(masks if isinstance(masks, list) else []):
+        _reject_unknown_keys(mask, Mask, f"masks[{number}].")
+    arms = data.get("arms", [])
+    for number, arm in enumerate(arms if isinstance(arms, list) else []):
+        _reject_unknown_keys(arm, Arm, f"arms[{number}].")
     for name, model in models.items() if isinstance(models, dict) else ():
         _reject_unknown_keys(model, Model, f'models."{name}".')
 

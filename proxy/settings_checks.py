@@ -5,20 +5,38 @@ Called by `settings.load` only; every SettingsError names the key, none quotes a
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
 from prefold.backends.kv_events.subscriber import Source
 from prefold.proxy.addresses import is_loopback
 from prefold.proxy.errors import SettingsError
+from prefold.proxy.masks import compiled
+from prefold.proxy.ranks import with_ranks
+from prefold.proxy.replicas.address import check_redis
 
 if TYPE_CHECKING:
-    from prefold.proxy.settings import Backend, Key, Model, Server, Settings
+    from prefold.proxy.settings import (
+        Arm,
+        Backend,
+        Compression,
+        Discovery,
+        Documents,
+        Key,
+        Mask,
+        Model,
+        Routing,
+        Server,
+        Settings,
+    )
 
-SECRETS = frozenset(("admin_key", "api_key", "secret"))
+    HasKey = TypeVar("HasKey", Backend, Discovery)
+
+SECRETS = frozenset(("admin_key", "api_key", "password", "secret"))
 """Settings that are never shown. Digests of keys are no secrets, long random keys given."""
 ENV_MARK = "env:"
 
@@ -45,13 +63,16 @@ def with_named_backends(settings: Settings) -> Settings:
 def with_secrets(settings: Settings, env: Mapping[str, str]) -> Settings:
     """Each `*_file` read into the setting that it stands for; a backend's api_key, which no
     environment variable of ours can hold, may be `env:NAME`."""
-    server, routing = settings.server, settings.routing
+    server, routing, redis = settings.server, settings.routing, settings.redis
+    password = _secret(redis.password, redis.password_file, "redis.password")
     admin_key = _secret(server.admin_key, server.admin_key_file, "server.admin_key")
     secret = _secret(routing.secret, routing.secret_file, "routing.secret")
     return dataclasses.replace(
         settings,
         server=dataclasses.replace(server, admin_key=admin_key),
         routing=dataclasses.replace(routing, secret=secret),
+        discovery=_with_api_key(settings.discovery, env, "discovery.api_key"),
+        redis=dataclasses.replace(redis, password=password),
         backends=tuple(
             _with_api_key(backend, env, f"backends[{number}].api_key")
             for number, backend in enumerate(settings.backends)
@@ -60,11 +81,21 @@ def with_secrets(settings: Settings, env: Mapping[str, str]) -> Settings:
 
 
 def checked(settings: Settings) -> Settings:
-    """The settings, if they are fit to start with; raises SettingsError."""
+    """The settings, if they are fit to start with, with a backend for each data-parallel rank;
+    raises SettingsError."""
     _check_server(settings.server)
     _check_keys(settings.keys)
     _check_aliases(settings.models)
+    _check_hints(settings.routing)
+    _check_masks(settings.masks)
+    _check_arms(settings.arms)
+    _check_discovery(settings.discovery)
+    if settings.redis.url:
+        _check_redis(settings)
     _check_kv_events(settings)
+    _check_documents(settings.documents)
+    _check_compression(settings.compression)
+    settings = with_ranks(settings)
     pinned = settings.routing.pinned_backend
     if pinned and pinned not in {backend.name for backend in settings.backends}:
         raise SettingsError(f"routing.pinned_backend: no backend is named {pinned!r}")
@@ -84,6 +115,8 @@ def warnings_of(settings: Settings) -> list[str]:
             f"server.host is {settings.server.host!r} without TLS:"
             " keys and prompts can be read on the way, unless something before it ends TLS"
         )
+    if settings.arms and not (settings.ledger.path and settings.ledger.digests):
+        found.append("arms are set, and no ledger with digests that could tell them apart later")
     return found
 
 
@@ -104,7 +137,7 @@ def _secret(value: str, file: str, where: str) -> str:
     return text
 
 
-def _with_api_key(backend: Backend, env: Mapping[str, str], where: str) -> Backend:
+def _with_api_key(backend: HasKey, env: Mapping[str, str], where: str) -> HasKey:
     key = _secret(backend.api_key, backend.api_key_file, where)
     key = _header_value(_from_environment(key, env, where), where)
     return dataclasses.replace(backend, api_key=key)
@@ -151,6 +184,53 @@ def _check_keys(keys: tuple[Key, ...]) -> None:
         other = seen.setdefault(key.sha256.lower(), number)
         if other != number:
             raise SettingsError(f"{where}.sha256: the same key as keys[{other}]")
+
+
+def _check_hints(routing: Routing) -> None:
+    for name in routing.session_headers:
+        if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name):
+            raise SettingsError(f"routing.session_headers: {name!r} is no name of a header")
+
+
+def _check_masks(masks: tuple[Mask, ...]) -> None:
+    for number, mask in enumerate(masks):
+        try:
+            compiled(mask.pattern)
+        except ValueError as error:
+            raise SettingsError(f"masks[{number}].pattern: {error}") from None
+        except ImportError:
+            raise SettingsError("masks: they need google-re2: prefold[masks]") from None
+
+
+def _check_arms(arms: tuple[Arm, ...]) -> None:
+    seen: set[str] = set()
+    for number, arm in enumerate(arms):
+        if not arm.name or not arm.name.isprintable():
+            raise SettingsError(f"arms[{number}].name: printable characters, at least one")
+        if arm.name in seen:
+            raise SettingsError(f"arms[{number}].name: {arm.name!r} is used twice")
+        if not math.isfinite(arm.weight):
+            raise SettingsError(f"arms[{number}].weight: a finite number")
+        seen.add(arm.name)
+    if arms and not any(arm.weight for arm in arms):
+        raise SettingsError("arms: all weights are 0")
+
+
+def _check_discovery(discovery: Discovery) -> None:
+    if not discovery.dns:
+        return
+    netloc = _checked_netloc(discovery.dns, "discovery.dns")
+    if not discovery.dns.startswith("http:"):
+        raise SettingsError("discovery.dns: http only, since certificates are not of addresses")
+    if ":" not in netloc.rpartition("]")[2]:
+        raise SettingsError("discovery.dns: expected http://HOST:PORT")
+
+
+def _check_redis(settings: Settings) -> None:
+    redis = settings.redis
+    check_redis(
+        url=redis.url, name=redis.name, ca_file=redis.ca_file, secret=settings.routing.secret
+    )
 
 
 def _check_kv_events(settings: Settings) -> None:
@@ -202,6 +282,19 @@ def _checked_netloc(url: str, where: str) -> str:
     if parts.path.rstrip("/") or parts.query or parts.fragment or "@" in parts.netloc:
         raise SettingsError(f"{where}: only scheme, host and port (paths such as /v1 are added)")
     return parts.netloc
+
+
+def _check_documents(documents: Documents) -> None:
+    start, end = documents.start, documents.end
+    if not start or not end or start in end:
+        raise SettingsError("documents.start, documents.end: two texts that can be told apart")
+
+
+def _check_compression(compression: Compression) -> None:
+    if not all(all(pair) for pair in (*compression.keep, *compression.quotes)):
+        raise SettingsError("compression.keep, compression.quotes: pairs of texts, none empty")
+    if compression.compressor == "llmlingua2" and not compression.model:
+        raise SettingsError("compression.model: llmlingua2 needs one: a folder or a hub id")
 
 
 def _check_aliases(models: Mapping[str, Model]) -> None:

@@ -1,4 +1,5 @@
-"""Changing members of a JSON object in its bytes; every other byte stays what it was.
+"""Where the members of a JSON object and the elements of a list are in its text, and changing them;
+every other byte stays what it was.
 
 Works on the text with the standard library's scanners, which give the end of each value, and
 accept what engines accept (duplicates, NaN, lone surrogates, integers of any size).
@@ -10,6 +11,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 # Integers as text: there is a limit on the digits that Python converts.
@@ -18,16 +20,28 @@ _DECODER = json.JSONDecoder(parse_int=str, strict=False)
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """Offsets in characters: the value is text[start:end]."""
+    """Offsets in characters: `value` is what text[start:end] says."""
 
     key: str
     start: int
     end: int
+    value: Any
+    """Its integers are texts."""
 
 
-def members(text: str) -> Iterator[Member]:
-    """Top-level members in order, duplicates included; ValueError if `text` is no JSON object."""
-    at = _skip(text, 0)
+@dataclass(frozen=True, slots=True)
+class Element:
+    """As a Member."""
+
+    start: int
+    end: int
+    value: Any
+
+
+def members(text: str, at: int = 0) -> Iterator[Member]:
+    """Of the object that begins at `at`, in order, duplicates included; ValueError if that is no
+    JSON object."""
+    at = _skip(text, at)
     if text[at : at + 1] != "{":
         raise ValueError("not a JSON object")
     at = _skip(text, at + 1)
@@ -37,11 +51,8 @@ def members(text: str) -> Iterator[Member]:
         if text[at : at + 1] != ":":
             raise ValueError("expected a colon")
         start = _skip(text, at + 1)
-        try:
-            _, end = _DECODER.raw_decode(text, start)
-        except RecursionError:
-            raise ValueError("nested too deep") from None
-        yield Member(key, start, end)
+        value, end = _value(text, start)
+        yield Member(key, start, end, value)
         at = _skip(text, end)
         if text[at : at + 1] != ",":
             break
@@ -50,6 +61,24 @@ def members(text: str) -> Iterator[Member]:
             raise ValueError("expected a member")
     if text[at : at + 1] != "}":
         raise ValueError("expected the end of the object")
+
+
+def elements(text: str, at: int) -> Iterator[Element]:
+    """Of the list that begins at `at`, in order; ValueError if that is no JSON list."""
+    if text[at : at + 1] != "[":
+        raise ValueError("not a JSON list")
+    at = _skip(text, at + 1)
+    if text[at : at + 1] == "]":
+        return
+    while True:
+        value, end = _value(text, at)
+        yield Element(at, end, value)
+        at = _skip(text, end)
+        if text[at : at + 1] == "]":
+            return
+        if text[at : at + 1] != ",":
+            raise ValueError("expected the end of the list")
+        at = _skip(text, at + 1)
 
 
 def replace_member(raw: bytes, key: str, value: str) -> bytes:
@@ -66,6 +95,13 @@ def replace_member(raw: bytes, key: str, value: str) -> bytes:
         pieces += [text[at : member.start], value]
         at = member.end
     return "".join([*pieces, text[at:]]).encode()
+
+
+def _value(text: str, at: int) -> tuple[Any, int]:
+    try:
+        return _DECODER.raw_decode(text, at)
+    except RecursionError:
+        raise ValueError("nested too deep") from None
 
 
 def _skip(text: str, at: int) -> int:

@@ -6,7 +6,7 @@ No figure is computed here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
 
@@ -81,6 +81,23 @@ class Timeline(msgspec.Struct, frozen=True):
         return [chunk for chunk in self.chunks if chunk.kind in kinds]
 
 
+def chunks_of(
+    tokens: Sequence[float],
+    token_kinds: Sequence[tuple[int, str]],
+    others: Sequence[tuple[float, str]],
+    start: float = 0.0,
+) -> tuple[Chunk, ...]:
+    """In order of time. `token_kinds` says from which token event on they are of which kind;
+    without one they are content. Kinds that no definition looks at are left out."""
+    kinds, kind = dict(token_kinds), Kind.CONTENT.value
+    events = []
+    for number, moment in enumerate(tokens):
+        kind = kinds.get(number, kind)
+        events.append((moment, kind))
+    merged = sorted([*events, *others], key=lambda event: event[0])
+    return tuple(Chunk(start + moment, Kind(name)) for moment, name in merged if name in _KINDS)
+
+
 class TimelineError(Exception):
     """A line that is no timeline; the message says which and why."""
 
@@ -107,3 +124,4 @@ def _timeline(line: bytes, where: str) -> Timeline:
 
 
 _DECODER = msgspec.json.Decoder(Timeline)
+_KINDS = frozenset(kind.value for kind in Kind)

@@ -6,19 +6,18 @@ The client is aiohttp's: what is measured here is a server, by other code than t
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
 
-from prefold.measurement.definitions.timeline import Chunk, Kind, Timeline, Usage
+from prefold.measurement.definitions.timeline import Timeline, Usage, chunks_of
 from prefold.proxy.chunks import ChunkMeter
 from prefold.proxy.replay.prompts import Planned
 from prefold.proxy.sse import EventSplitter
 
 DECISION_HEADER = "X-Prefold-Decision"
-KINDS = frozenset(Kind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +70,7 @@ async def send(
         error = type(fault).__name__
     timeline = Timeline(
         sent=sent,
-        chunks=tuple(_chunks(meter)),
+        chunks=chunks_of(meter.token_times, meter.token_kinds, meter.other_events),
         usage=_usage(meter),
         end=time.perf_counter(),
         error=error,
@@ -92,17 +91,6 @@ def _fault(status: int, meter: ChunkMeter) -> str | None:
     if meter.error_status is not None:
         return "an error event"
     return None if meter.done or meter.complete() else "the stream ended early"
-
-
-def _chunks(meter: ChunkMeter) -> Iterator[Chunk]:
-    """In order of time."""
-    kinds = dict(meter.token_kinds)
-    kind, events = "", []
-    for number, at in enumerate(meter.token_times):
-        kind = kinds.get(number, kind)
-        events.append((at, kind))
-    merged = sorted([*events, *meter.other_events], key=lambda event: event[0])
-    return (Chunk(at, Kind(name)) for at, name in merged if name in KINDS)
 
 
 def _usage(meter: ChunkMeter) -> Usage | None:

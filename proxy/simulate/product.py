@@ -70,7 +70,9 @@ class Product:
         lease, placement, _ = self._open.pop(id(job.request))
         lease.release(Outcome.SUCCESS, now)
         if placement is not None:
-            self._index.finish(lease.backend.name, placement, now)
+            name = lease.backend.name
+            self._index.correct(name, placement, job.cached_tokens, now)
+            self._index.finish(name, placement, now)
 
 
 def _backend(name: str) -> Backend:

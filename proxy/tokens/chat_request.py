@@ -1,8 +1,8 @@
 """A chat request as a template's variables: the terms and rules that all engines share.
 
 A chat template is the model's; what an engine does to messages and tools before the template sees
-them is the engine's own (dialect_llama_cpp, dialect_vllm). What an engine would reject, or what
-cannot be told exactly, raises `NotEncodable`: exact or not claimed.
+them is the engine's own (dialect_llama_cpp, dialect_vllm, dialect_sglang). What an engine would
+reject, or what cannot be told exactly, raises `NotEncodable`: exact or not claimed.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -57,8 +57,8 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemplateTraits:
-    """What a template can read, found by rendering a needle and looking for it; the last two, which
-    are vLLM's own rules, by reading its source."""
+    """What a template can read, found by rendering a needle and looking for it; the last three,
+    which are rules of vLLM's and SGLang's own, by reading its source."""
 
     string_content: bool
     typed_content: bool
@@ -67,9 +67,12 @@ class TemplateTraits:
     reasoning: bool
     loops_over_content: bool
     names_developer: bool
+    sglang_parts: bool
 
     @classmethod
-    def of(cls, render: Render, source: str, tree: nodes.Template) -> "TemplateTraits":
+    def of(
+        cls, render: Render, source: str, tree: nodes.Template, *, sglang_parts: bool
+    ) -> "TemplateTraits":
         """`render` answers None where the template refuses; `tree` is what `source` parses to."""
         parts = [{"type": "text", "text": _NEEDLE}]
         user = {"role": "user", "content": "hay"}
@@ -97,6 +100,7 @@ class TemplateTraits:
             reasoning=reasoning is not None and reasoning.rstrip().endswith((">", "]")),
             loops_over_content=loops_over_content(tree),
             names_developer='"developer"' in source or "'developer'" in source,
+            sglang_parts=sglang_parts,
         )
 
 

@@ -16,6 +16,7 @@ import jinja2
 from prefold.proxy.errors import NotEncodable, TokenizerError
 from prefold.proxy.tokens.chat_request import Chat, Message, Prepared, TemplateTraits, check
 from prefold.proxy.tokens.dialect_llama_cpp import prepare_for_llama_cpp
+from prefold.proxy.tokens.dialect_sglang import prepare_for_sglang, takes_parts
 from prefold.proxy.tokens.dialect_vllm import prepare_for_vllm
 from prefold.proxy.tokens.opaque_contents import Passing, passes_contents_on
 from prefold.proxy.tokens.probe_chats import probe_chats
@@ -39,11 +40,13 @@ class Dialect(StrEnum):
 
     LLAMA_CPP = "llama.cpp"
     VLLM = "vllm"
+    SGLANG = "sglang"
 
 
 _PREPARE: dict[Dialect, Callable[[TemplateTraits, Chat], Prepared]] = {
     Dialect.LLAMA_CPP: prepare_for_llama_cpp,
     Dialect.VLLM: prepare_for_vllm,
+    Dialect.SGLANG: prepare_for_sglang,
 }
 
 
@@ -169,6 +172,7 @@ class ChatTemplate:
             lambda variables: _none_if_refused(rendered(REFERENCE), {**self._tokens, **variables}),
             source,
             tree,
+            sglang_parts=takes_parts(source, tree),
         )
         try:
             differing = sum(

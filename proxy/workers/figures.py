@@ -9,6 +9,7 @@ from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
 from prefold.measurement.books import Books
+from prefold.measurement.ledger.writer import LedgerFigures
 from prefold.measurement.prometheus import BackendGauges, Metrics
 from prefold.proxy.workers.hub import Hub
 
@@ -22,8 +23,9 @@ class WorkerMetrics(Metrics):
         books: Books,
         backends: Callable[[], Iterable[BackendGauges]],
         waiting: Callable[[], int],
+        ledger: Callable[[], LedgerFigures] | None = None,
     ) -> None:
-        super().__init__(books, backends, waiting)
+        super().__init__(books, backends, waiting, ledger)
         self._workers = CollectorRegistry()
         Gauge(
             "prefold_workers", "Workers that tell how they are", registry=self._workers
@@ -64,3 +66,9 @@ def waiting_of(hub: Hub) -> int:
 def believed_of(hub: Hub, backend: str) -> int:
     """Tokens; all workers believe about the same, so the most that one of them does."""
     return max((status.believed.get(backend, 0) for status in hub.statuses.values()), default=0)
+
+
+def error_of(hub: Hub, backend: str) -> float | None:
+    """Of prediction: the worst that one of them sees; None if nobody does."""
+    errors = [status.errors.get(backend) for status in hub.statuses.values()]
+    return max([error for error in errors if error is not None], default=None)

@@ -7,13 +7,15 @@ No sockets and no processes here: a worker is a channel to put messages into.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from prefold.backends.backend import Mode
 from prefold.backends.pool import BackendPool
 from prefold.measurement.books import Books
+from prefold.measurement.ledger.writer import Ledger
 from prefold.prefix_index.deltas import Delta, Finished, Journal, Placed
-from prefold.proxy.pins import MAX_PINS
+from prefold.proxy.pins import MAX_PINS, DigestPins
 from prefold.proxy.workers.channel import Channel
 from prefold.proxy.workers.health import take_in
 from prefold.proxy.workers.messages import (
@@ -28,6 +30,7 @@ from prefold.proxy.workers.messages import (
     Orders,
     Parent,
     Peers,
+    Pinned,
     Rated,
     Recorded,
     Status,
@@ -35,6 +38,17 @@ from prefold.proxy.workers.messages import (
     frame,
 )
 from prefold.proxy.workers.shared import SharedRate
+
+
+class Others(Protocol):
+    """Other replicas, each of which may have workers of its own."""
+
+    def told(self, source: int, message: Peers) -> None:
+        """By this worker."""
+
+    def forgot(self) -> None:
+        """Some of what was told will not be heard to end."""
+
 
 JOURNAL_BYTES = 8 * 1024 * 1024
 """For each backend: a million blocks, or two million tokens where those themselves are compared."""
@@ -50,12 +64,19 @@ class Hub:
         books: Books,
         clock: Callable[[], float],
         on_listening: Callable[[int], None],
+        ledger: Ledger | None = None,
     ) -> None:
         self.statuses: dict[int, Status] = {}
         self.lost_before = 0
         """Records that workers which are gone had lost."""
+        self.others: Others | None = None
+        """To be set before anything is told."""
+        self._remote: set[int] = set()
+        """Sources that are replicas, not workers."""
+        self._pinned = DigestPins()
         self._pool = pool
         self._books = books
+        self._ledger = ledger
         self._clock = clock
         self._on_listening = on_listening
         self._channels: dict[int, Channel] = {}
@@ -72,6 +93,8 @@ class Hub:
         self._channels[source] = channel
         if self._made:
             channel.send(Kind.PEERS, list(self._made.values()))
+        if self._pinned:
+            channel.send(Kind.PEERS, [Pinned(*one) for one in self._pinned.items()])
 
     def leave(self, source: int) -> None:
         """It has ended. No matter if it was not known."""
@@ -108,10 +131,35 @@ class Hub:
             return
         if self._fleet is not None:
             channel.send(Kind.ORDERS, [self._fleet])
-        channel.send(Kind.ORDERS, [Gone(other) for other in self._channels if other != source])
+        others = (self._channels.keys() - {source}) | self._remote
+        channel.send(Kind.ORDERS, [Gone(other) for other in sorted(others)])
         for backend in self._journal.backends():
             channel.send(Kind.ORDERS, [Emptied(backend)])
             self._replay(source, backend)
+
+    def heard(self, source: int, messages: Sequence[Peers]) -> None:
+        """From another replica, with the names that backends have here: for all workers."""
+        if not messages:
+            return
+        self._remote.add(source)
+        made = frame(Kind.PEERS, source, messages)
+        for channel in self._channels.values():
+            channel.pass_on(made)
+        for message in messages:
+            match message:
+                case Placed() | Finished():
+                    self._journal.note(source, message)
+                case Pinned(digest, backend):
+                    self._pinned.learn(digest, backend)
+                case _:
+                    pass
+
+    def gone(self, source: int) -> None:
+        """A replica has ended, or some of what it told was lost."""
+        if source in self._remote:
+            self._remote.discard(source)
+            self._journal.forget(source)
+            self.order(Gone(source))
 
     def on_frame(self, source: int, made: Frame) -> None:
         """Raises ValueError or MsgspecError for what is no frame of a worker."""
@@ -124,11 +172,15 @@ class Hub:
             self._take_in(source, message)
 
     def _take_in(self, source: int, message: Peers | Parent | Orders) -> None:
+        if self.others is not None and isinstance(message, Peers):
+            self.others.told(source, message)
         match message:
             case Placed() | Finished() if message.backend in self._pool:
                 self._journal.note(source, message)
             case Recorded(record):
                 self._books.add(record)
+                if self._ledger is not None:
+                    self._ledger.add(record)
             case Made():
                 self._made[message.tenant, message.response_id] = message
                 if len(self._made) > MAX_PINS:
@@ -150,6 +202,8 @@ class Hub:
                 take_in(message, self._pool, self._clock())
 
     def _forget(self, source: int) -> None:
+        if self.others is not None:
+            self.others.forgot()
         self._journal.forget(source)
         self.order(Gone(source))
 

@@ -15,7 +15,7 @@ import msgspec
 
 from prefold.backends.health import Outcome
 from prefold.measurement.record import RequestRecord
-from prefold.prefix_index.deltas import Finished, Placed
+from prefold.prefix_index.deltas import Corrected, Finished, Placed
 from prefold.proxy import settings as given
 from prefold.proxy.settings import Settings
 
@@ -41,6 +41,13 @@ class Made(Message):
 
     tenant: str
     response_id: str
+    backend: str
+
+
+class Pinned(Message):
+    """A backend made a response, seen by another replica: a keyed digest of tenant and id."""
+
+    digest: bytes
     backend: str
 
 
@@ -73,11 +80,30 @@ class Rated(Message):
     seconds: float
 
 
+class Arranged(Message):
+    """Documents of a prompt were put in this order, after this context; by their digests."""
+
+    context: int
+    documents: tuple[int, ...]
+
+
 class Forgot(Message):
     """Some of the sender's deltas are lost: what it had under way is known to nobody."""
 
 
-Peers = Placed | Finished | Made | Ended | Down | Harmed | Rated | Forgot
+Peers = (
+    Placed
+    | Finished
+    | Corrected
+    | Made
+    | Pinned
+    | Ended
+    | Down
+    | Harmed
+    | Rated
+    | Arranged
+    | Forgot
+)
 
 
 # To the parent.
@@ -100,13 +126,14 @@ class Recorded(Message):
 class Status(Message):
     """How things are with a worker, told every second. `modes`: of each backend, with the reason;
     `believed`: tokens; `tokenizers`: by model; requests `waiting` for a
-    place; `lost` records since it started."""
+    place; `lost` records since it started; `errors` of prediction, as shares, by backend."""
 
     modes: dict[str, tuple[str, str]]
     believed: dict[str, int]
     tokenizers: dict[str, dict[str, int]]
     waiting: int
     lost: int
+    errors: dict[str, float] = {}
 
 
 Parent = Listening | Wanted | Recorded | Status
@@ -116,20 +143,21 @@ Parent = Listening | Wanted | Recorded | Status
 
 
 class Start(Message):
-    """The first one. `slots`: where in the table a backend's numbers are."""
+    """The first one. `rows`: of the table; `slots`: where in it a backend's numbers are."""
 
     settings: Settings
     number: int
-    workers: int
+    rows: int
     log_level: int
     slots: dict[str, int]
 
 
 class Backends(Message):
-    """Those there are from now on."""
+    """Those there are from now on, and the arms."""
 
     backends: tuple[given.Backend, ...]
     slots: dict[str, int]
+    arms: tuple[given.Arm, ...] = ()
 
 
 class Emptied(Message):

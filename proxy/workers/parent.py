@@ -8,7 +8,6 @@ import asyncio
 import dataclasses
 import logging
 import os
-import secrets
 import signal
 import time
 from collections.abc import AsyncIterator
@@ -23,24 +22,34 @@ from prefold.backends.engine import EngineFacts
 from prefold.backends.monitor import Monitor, Watches
 from prefold.backends.pool import BackendPool
 from prefold.measurement.books import Books
+from prefold.measurement.ledger.writer import Ledger
 from prefold.measurement.prometheus import Metrics
 from prefold.prefix_index.index import PrefixIndex
 from prefold.proxy.admin import admin_app
 from prefold.proxy.app import gauges, limits
+from prefold.proxy.discovery.following import following
 from prefold.proxy.errors import SettingsError
+from prefold.proxy.ledger_keeping import deployment_secret, ledger_of
 from prefold.proxy.lifecycle import Lifecycle
 from prefold.proxy.listener import listening
 from prefold.proxy.reload import Load, Reloader, backend_of
 from prefold.proxy.serve import Ending, freeze, say_where, tls_of
 from prefold.proxy.settings import Settings
-from prefold.proxy.workers.figures import WorkerMetrics, believed_of, tokenizers_of, waiting_of
+from prefold.proxy.workers.figures import (
+    WorkerMetrics,
+    believed_of,
+    error_of,
+    tokenizers_of,
+    waiting_of,
+)
 from prefold.proxy.workers.health import HealthTeller
 from prefold.proxy.workers.hub import Hub
 from prefold.proxy.workers.messages import Backends, Start
 from prefold.proxy.workers.port import reserved
 from prefold.proxy.workers.processes import WorkerFailed, Workers
 from prefold.proxy.workers.reload import TellingReloader
-from prefold.proxy.workers.shared import MAX_BACKENDS, SharedLoad, SharedRate, numbers
+from prefold.proxy.workers.replicas import WorkersReplica
+from prefold.proxy.workers.shared import MAX_BACKENDS, SharedLoad, SharedRate, numbers, rows
 from prefold.proxy.workers.slots import Slots
 from prefold.proxy.workers.table import Table
 
@@ -109,15 +118,28 @@ async def parent_of(settings: Settings, load: Load | None) -> AsyncIterator[Pare
     server, clock = settings.server, time.perf_counter
     async with AsyncExitStack() as stack:
         port = stack.enter_context(reserved(server.host, server.port))
-        table, table_fd = Table.new(workers=server.workers, numbers=numbers(len(settings.keys)))
+        replicas = bool(settings.redis.url)
+        table_rows = rows(server.workers, replicas=replicas)
+        replicas_row = table_rows - 1 if replicas else None
+        table, table_fd = Table.new(workers=table_rows, numbers=numbers(len(settings.keys)))
         stack.callback(os.close, table_fd)
         pool = BackendPool(
             [backend_of(backend, settings.health) for backend in settings.backends],
             settings.routing.initial_prefill_tokens_per_s,
         )
         books = Books()
+        secret = deployment_secret(settings)
+        ledger: Ledger | None = None
+        if settings.ledger.path:
+            ledger = ledger_of(settings, secret.encode(), lambda: reloader.settings.backends)
+            ledger.start()
+            stack.callback(ledger.close)
         hub = Hub(
-            pool=pool, books=books, clock=clock, on_listening=lambda source: workers.listens(source)
+            pool=pool,
+            books=books,
+            clock=clock,
+            on_listening=lambda source: workers.listens(source),
+            ledger=ledger,
         )
         slots = Slots(MAX_BACKENDS, lambda slot: SharedLoad(table, slot, None).is_idle)
         witness = HealthTeller(hub.tell)
@@ -128,17 +150,21 @@ async def parent_of(settings: Settings, load: Load | None) -> AsyncIterator[Pare
             for backend in pool:
                 if backend.witness is None:
                     hub.emptied(backend.name)  # one of this name may have been another
-                    backend.load = SharedLoad(table, assigned[backend.name], None)
+                    backend.load = SharedLoad(
+                        table, assigned[backend.name], replicas_row, replicas_row
+                    )
                     backend.rate = SharedRate(_nothing_to_tell)
                     backend.witness = witness
 
         def changed(new: Settings) -> None:
             attach()
-            hub.order(Backends(new.backends, slots.assigned))
+            hub.order(Backends(new.backends, slots.assigned, new.arms))
 
         async def ready(backend: Backend, facts: EngineFacts, restarted: bool) -> bool:
             if restarted and backend.facts is not None:
                 hub.emptied(backend.name)
+                if replica is not None:
+                    replica.emptied(backend.name)
             return True
 
         def start(number: int) -> Start:
@@ -148,15 +174,16 @@ async def parent_of(settings: Settings, load: Load | None) -> AsyncIterator[Pare
                     server=dataclasses.replace(server, port=port),
                     routing=dataclasses.replace(settings.routing, secret=secret),
                     backends=reloader.settings.backends,
+                    arms=reloader.settings.arms,
                 ),
                 number=number,
-                workers=server.workers,
+                rows=table_rows,
                 log_level=logging.getLogger().level,
                 slots=slots.assigned,
             )
 
         attach()
-        secret = settings.routing.secret or secrets.token_hex(32)
+        replica = WorkersReplica(settings, pool, hub, clock) if replicas else None
         client = await stack.enter_async_context(Client(limits(settings)))
         monitor = Monitor(
             client=client,
@@ -188,19 +215,27 @@ async def parent_of(settings: Settings, load: Load | None) -> AsyncIterator[Pare
             metrics=WorkerMetrics(
                 hub,
                 books,
-                lambda: gauges(pool, lambda name: believed_of(hub, name)),
+                lambda: gauges(
+                    pool,
+                    lambda name: believed_of(hub, name),
+                    lambda backend: error_of(hub, backend.name),
+                ),
                 lambda: waiting_of(hub),
+                ledger=None if ledger is None else ledger.figures,
             ),
             books=books,
             lifecycle=lifecycle,
             hub=hub,
             workers=workers,
         )
+        if replica is not None:
+            await stack.enter_async_context(replica.sharing(parent.metrics))
         parent.admin_url = await stack.enter_async_context(
             listening(admin_app(parent), server.admin_host, server.admin_port)
         )
         for backend in pool:
             watches.start(backend)
+        await stack.enter_async_context(following(settings.discovery, reloader.discovered))
         yield parent
 
 

@@ -6,7 +6,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping
 
-from prefold.backends.backend import Load, PrefillRate
+from prefold.backends.backend import Load
+from prefold.backends.rate import PrefillRate
 from prefold.measurement.books import Books
 from prefold.measurement.record import RequestRecord
 from prefold.proxy.errors import RateLimited
@@ -21,6 +22,11 @@ NUMBERS_OF_KEY = 2
 NS = 1e9
 
 
+def rows(workers: int, *, replicas: bool) -> int:
+    """Of the table: one for each worker, and one for what other replicas have, behind them."""
+    return workers + replicas
+
+
 def numbers(keys: int) -> int:
     """So many does the table hold."""
     return MAX_BACKENDS * NUMBERS_OF_BACKEND + keys * NUMBERS_OF_KEY
@@ -33,8 +39,12 @@ class SharedLoad(Load):
     many requests more than its limit as there are other workers.
     """
 
-    def __init__(self, table: Table, slot: int, row: int | None) -> None:
+    def __init__(
+        self, table: Table, slot: int, row: int | None, replicas: int | None = None
+    ) -> None:
+        """`replicas`: the row that holds what other replicas have there, if there may be some."""
         super().__init__()
+        self._replicas = replicas
         first = slot * NUMBERS_OF_BACKEND
         self._requests = table.cells(first, row)
         self._tokens = table.cells(first + 1, row)
@@ -47,6 +57,21 @@ class SharedLoad(Load):
     @property
     def queued_tokens(self) -> int:
         return self._tokens.total
+
+    @property
+    def here(self) -> int:
+        row, requests = self._replicas, self._requests
+        return requests.total if row is None else requests.total - requests.of(row)
+
+    @property
+    def queued_here(self) -> int:
+        row, tokens = self._replicas, self._tokens
+        return tokens.total if row is None else tokens.total - tokens.of(row)
+
+    def elsewhere(self, requests: int, queued_tokens: int) -> None:
+        """What other replicas have there from now on; said by the parent, whose row it is."""
+        self._requests.set(requests)
+        self._tokens.set(queued_tokens)
 
     def add(self, requests: int, queued_tokens: int) -> None:
         if requests:

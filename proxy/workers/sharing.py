@@ -10,12 +10,17 @@ import logging
 from collections.abc import Callable, Mapping
 
 from prefold.measurement.record import RequestRecord
-from prefold.prefix_index.deltas import Finished, Placed, SharedIndex
+from prefold.prefix_index.deltas import Corrected, Finished, Placed, SharedIndex
 from prefold.proxy.app import Own, Proxy
+from prefold.proxy.documents.order import DocumentOrders
+from prefold.proxy.replicas.index import KeyedIndex
+from prefold.proxy.replicas.pins import ReplicaPins
+from prefold.proxy.replicas.seal import Seal
 from prefold.proxy.settings import Settings
 from prefold.proxy.workers.channel import Channel
 from prefold.proxy.workers.health import HealthTeller, take_in
 from prefold.proxy.workers.messages import (
+    Arranged,
     Backends,
     Down,
     Emptied,
@@ -29,6 +34,7 @@ from prefold.proxy.workers.messages import (
     Orders,
     Parent,
     Peers,
+    Pinned,
     Rated,
     Recorded,
     Start,
@@ -60,11 +66,20 @@ class Sharing:
         self._clock = clock
         self._settings = start.settings
         self._health = HealthTeller(self._tell)
-        self._index = SharedIndex(
+        replicas = bool(start.settings.redis.url)
+        index = KeyedIndex if replicas else SharedIndex
+        self._index = index(
             self._tell, lambda backend: channel.send(Kind.PARENT, [Wanted(backend)])
         )
         self._suspects: SharedSuspects | None = None
         self._pins = SharedPins(lambda *made: self._tell(Made(*made)))
+        if replicas:
+            seal = Seal(start.settings.routing.secret.encode())
+            self._pins = ReplicaPins(lambda *made: self._tell(Made(*made)), seal.response)
+        self._replicas_row = start.rows - 1 if replicas else None
+        self._orders = DocumentOrders(
+            lambda context, documents: self._tell(Arranged(context, tuple(documents)))
+        )
         self._proxy: Proxy | None = None
         self._lost = 0
         digests = [bytes.fromhex(key.sha256) for key in start.settings.keys]
@@ -82,6 +97,8 @@ class Sharing:
             limiter=self._limiter,
             books=SentBooks(self._record),
             suspects=self._make_suspects,
+            document_orders=self._orders,
+            keeps_ledger=False,
             look_s=LOOK_S,
         )
 
@@ -94,7 +111,9 @@ class Sharing:
         self._proxy = proxy
         for backend in proxy.pool:
             if backend.witness is None:
-                backend.load = SharedLoad(self._table, slots[backend.name], self._row)
+                backend.load = SharedLoad(
+                    self._table, slots[backend.name], self._row, self._replicas_row
+                )
                 backend.rate = SharedRate(_telling_rate(self._tell, backend.name))
                 backend.witness = self._health
 
@@ -108,11 +127,16 @@ class Sharing:
     def status(self, proxy: Proxy) -> None:
         self.report(
             Status(
-                modes={one.name: (one.mode.value, one.mode_reason) for one in proxy.pool},
+                modes={one.name: (one.shown_mode.value, one.shown_reason) for one in proxy.pool},
                 believed={one.name: self._index.size_tokens(one.name) for one in proxy.pool},
                 tokenizers=proxy.tokenizers(),
                 waiting=proxy.waiting(),
                 lost=self._lost,
+                errors={
+                    one.name: error
+                    for one in proxy.pool
+                    if (error := one.prediction.error) is not None
+                },
             )
         )
 
@@ -128,10 +152,14 @@ class Sharing:
     def _take_in(self, source: int, message: Peers | Parent | Orders) -> None:
         now = self._clock()
         match message:
-            case Placed() | Finished():
+            case Placed() | Finished() | Corrected():
                 self._index.take_in(source, message, now)
             case Made(tenant, response_id, backend):
                 self._pins.take_in(tenant, response_id, backend)
+            case Arranged(context, documents):
+                self._orders.take_in(context, documents)
+            case Pinned(digest, backend) if isinstance(self._pins, ReplicaPins):
+                self._pins.of_others.learn(digest, backend)
             case Rated(backend, tokens, seconds):
                 self._take_in_rate(backend, tokens, seconds)
             case Harmed(digest, backend) if self._suspects is not None:
@@ -142,8 +170,8 @@ class Sharing:
                 self._index.forget(gone, now)
             case Emptied(backend):
                 self._index.clear(backend)
-            case Backends(backends, slots):
-                self._settings = dataclasses.replace(self._settings, backends=backends)
+            case Backends(backends, slots, arms):
+                self._settings = dataclasses.replace(self._settings, backends=backends, arms=arms)
                 if self._proxy is not None:
                     self._proxy.reloader.reload_or_log()
                     self.attach(self._proxy, slots)

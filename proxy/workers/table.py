@@ -46,6 +46,10 @@ class Cells:
     def others(self) -> int:
         return sum(self._all) - self._own
 
+    def of(self, row: int) -> int:
+        """What that one says."""
+        return self._all[row]
+
     def of_others(self) -> list[int]:
         return [number for row, number in enumerate(self._all) if row != self._row]
 

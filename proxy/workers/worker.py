@@ -53,7 +53,7 @@ async def _work(channel_fd: int, table_fd: int) -> None:
         level=start.log_level,
         format=f"%(asctime)s %(levelname)s %(name)s [worker {start.number}] %(message)s",
     )
-    table = Table(table_fd, workers=start.workers, numbers=numbers(len(start.settings.keys)))
+    table = Table(table_fd, workers=start.rows, numbers=numbers(len(start.settings.keys)))
     sharing = Sharing(start, table, channel, time.perf_counter)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(_last_words, channel)

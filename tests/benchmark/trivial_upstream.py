@@ -39,12 +39,8 @@ WHOLE = json.dumps(
                 "finish_reason": "stop",
             }
         ],
-        "usage": {
-            "prompt_tokens": 100,
-            "completion_tokens": 1,
-            "total_tokens": 101,
-            "prompt_tokens_details": {"cached_tokens": 90},
-        },
+        # Nothing of cached tokens: what is wrong there costs the backend its mode.
+        "usage": {"prompt_tokens": 100, "completion_tokens": 1, "total_tokens": 101},
     }
 ).encode()
 STREAM_HEAD = (

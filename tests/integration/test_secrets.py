@@ -39,9 +39,18 @@ CLIENT_KEY, WRONG_KEY, QUERY_KEY = "sentinelkey", "sentinelwrong", "sentinelquer
 ADMIN_KEY, ENGINE_KEY, SECRET = "sentineladmin", "sentinelengine", "sentinelsecret"
 JUNK = "sentineljunk"
 SENTINEL = re.compile(rb"sentinel[a-z0-9]*", re.IGNORECASE)
-CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": PROMPT}]}
+CHAT: dict[str, Any] = {
+    "model": "m",
+    "messages": [{"role": "user", "content": PROMPT}],
+    "prompt_cache_key": PROMPT,
+}
 STREAMED = {**CHAT, "stream": True}
-AUTHORIZED = {"Authorization": f"Bearer {CLIENT_KEY}", "X-Team": PROMPT, "User-Agent": PROMPT}
+AUTHORIZED = {
+    "Authorization": f"Bearer {CLIENT_KEY}",
+    "X-Team": PROMPT,
+    "X-Session-ID": PROMPT,
+    "User-Agent": PROMPT,
+}
 ADMIN = {"Authorization": f"Bearer {ADMIN_KEY}"}
 QUOTING = f"HTTP/1.1 200 OK\r\nX-{PROMPT}"
 

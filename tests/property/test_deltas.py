@@ -51,6 +51,8 @@ class Fleet:
     """One index that sees all, and some that are told by each other without delay."""
 
     kind: str
+    reports: bool = False
+    """Answers report any number of cached tokens, and have some themselves."""
     said: list[tuple[int, Delta]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -87,6 +89,11 @@ class Fleet:
     def finish(self, which: int, *, computed: bool) -> None:
         now = float(len(self.said))
         peer, backend, ours, all_of_it = self.under_way.pop(which)
+        if self.reports and computed:
+            length = ours.prefix.length
+            cached = len(self.said) * 7 % (length + 1)
+            for index, placement in ((self.peers[peer], ours), (self.whole, all_of_it)):
+                index.correct(backend, placement, cached, now, generated_tokens=length % 5)
         self.peers[peer].finish(backend, ours, now, computed=computed)
         self.whole.finish(backend, all_of_it, now, computed=computed)
 
@@ -98,12 +105,15 @@ class Fleet:
 
 
 @pytest.mark.parametrize("kind", MAKE)
-@given(made=steps, asked=talks)
+@given(made=steps, asked=talks, reports=st.booleans())
 def test_every_index_believes_what_one_that_sees_all_would(
-    kind: str, made: list[tuple[int, str, tuple[int, ...], str, bool]], asked: tuple[int, ...]
+    kind: str,
+    made: list[tuple[int, str, tuple[int, ...], str, bool]],
+    asked: tuple[int, ...],
+    reports: bool,
 ) -> None:
-    """Whoever places what, and however it ends."""
-    fleet = Fleet(kind)
+    """Whoever places what, however it ends, and whatever engines report of it."""
+    fleet = Fleet(kind, reports=reports)
     fleet.play(made)
     for backend in BACKENDS:
         believed = fleet.whole.match(prefix_of(asked), backend)

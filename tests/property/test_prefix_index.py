@@ -16,9 +16,10 @@ from hypothesis.stateful import (
     rule,
 )
 
-from prefold.prefix_index.block_lru import BlockLru, common_blocks
+from prefold.prefix_index.block_lru import BlockLru
 from prefold.prefix_index.index import Placement, PrefixIndex
 from prefold.prefix_index.prefix import Prefix
+from prefold.prefix_index.runs import common_blocks
 from prefold.prefix_index.slots import SlotCache, common_tokens
 
 Tokens = tuple[int, ...]

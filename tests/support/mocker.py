@@ -76,9 +76,12 @@ def mocker(
     block_tokens: int,
     blocks: int,
     ports: Sequence[int] | None = None,
+    kind: str = "vllm",
+    ranks: int = 1,
 ) -> Iterator[Mocker]:
     """One engine on the loopback, ready to answer. Its files go to `folder`, which is its own.
-    `ports`: of HTTP, events and replays."""
+    `ports`: of HTTP, events and replays; data-parallel ranks add theirs to the last two. `kind`:
+    the scheduler and cache of vllm, sglang or trtllm."""
     model = write_folder(folder / "model", tiny_bpe())
     (model / "config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
     http, events, replay = ports or free_ports(3)
@@ -98,6 +101,7 @@ def mocker(
         *("--endpoint", f"dyn://{space}.backend.generate", "--speedup-ratio", "100"),
         *("--block-size", str(block_tokens), "--num-gpu-blocks-override", str(blocks)),
         *("--zmq-kv-events-ports", str(events), "--zmq-replay-ports", str(replay)),
+        *("--engine-type", kind, "--data-parallel-size", str(ranks)),
         *planes,
     ]
     frontend = [
@@ -127,6 +131,23 @@ def free_ports(count: int) -> list[int]:
         for each in sockets:
             each.bind(("127.0.0.1", 0))
         return [each.getsockname()[1] for each in sockets]
+
+
+def free_runs(count: int, length: int) -> list[int]:
+    """Where `length` ports in a row are free, so many times; the runs have none in common."""
+    found: list[int] = []
+    with ExitStack() as stack:
+        while len(found) < count:
+            first = stack.enter_context(socket.socket())
+            first.bind(("127.0.0.1", 0))
+            base = first.getsockname()[1]
+            try:
+                for port in range(base + 1, base + length):
+                    stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            found.append(base)
+    return found
 
 
 def _wait_ready(url: str) -> None:

@@ -28,8 +28,11 @@ END = (-1).to_bytes(8, "big", signed=True)
 class TellingEngine:
     """Mutable."""
 
-    def __init__(self, folder: Path, context: zmq.asyncio.Context, *, enabled: bool) -> None:
+    def __init__(
+        self, folder: Path, context: zmq.asyncio.Context, *, enabled: bool, rank: int = 0
+    ) -> None:
         self.url = ""
+        self._rank = rank
         self.held: dict[tuple[str, str, tuple[int, ...]], int] = {}
         """Blocks by adapter, salt and all tokens up to their end; their names are numbers."""
         self.cached: list[int] = []
@@ -42,11 +45,17 @@ class TellingEngine:
         self._folder = folder
         self.enabled = enabled
         self.adapters = [ADAPTER]
+        self.reports = True
+        """Cached tokens, as vLLM with --enable-prompt-tokens-details."""
         self.strange = False
         """Its token ids, asked for, are others than those it uses."""
         self._tokenizer = tiny_bpe()
         made = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, autoescape=False)
         self._template = made.from_string(CHATML)
+
+    @property
+    def replay_endpoint(self) -> str:
+        return str(self._router.getsockopt_string(zmq.LAST_ENDPOINT))
 
     def tokens(self, messages: Any) -> list[int]:
         text = self._template.render(messages=messages, add_generation_prompt=True)
@@ -86,7 +95,7 @@ class TellingEngine:
         await self.publish(type="AllBlocksCleared")
 
     async def publish(self, **event: Any) -> None:
-        payload = msgspec.msgpack.encode([1e6 + len(self._batches), [event], 0])
+        payload = msgspec.msgpack.encode([1e6 + len(self._batches), [event], self._rank])
         self._batches.append(payload)
         number = len(self._batches) - 1
         if not self.pub.closed:
@@ -115,16 +124,18 @@ class TellingEngine:
         return web.json_response({"tokens": ids[1:] if self.strange else ids})
 
     async def sources(self, request: web.Request) -> web.Response:
+        return web.json_response({"0": self.publisher()})
+
+    def publisher(self) -> dict[str, Any]:
         def port(socket: zmq.asyncio.Socket) -> str:
             return socket.getsockopt_string(zmq.LAST_ENDPOINT).rpartition(":")[2]
 
-        settings = {
+        return {
             "enable_kv_cache_events": self.enabled,
             "endpoint": f"tcp://*:{port(self.pub)}",
             "replay_endpoint": f"tcp://*:{port(self._router)}",
             "topic": "kv",
         }
-        return web.json_response({"0": settings})
 
     async def chat(self, request: web.Request) -> web.Response:
         body: Mapping[str, Any] = await request.json()
@@ -136,7 +147,7 @@ class TellingEngine:
             "prompt_tokens": len(ids),
             "completion_tokens": 1,
             "total_tokens": len(ids) + 1,
-            "prompt_tokens_details": {"cached_tokens": self.cached[-1]},
+            "prompt_tokens_details": {"cached_tokens": self.cached[-1]} if self.reports else None,
         }
         message = {"role": "assistant", "content": "hello"}
         choice = {"index": 0, "message": message, "finish_reason": "stop"}

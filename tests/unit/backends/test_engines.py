@@ -1,19 +1,13 @@
 """Adapters on replies as recorded from real servers (llama.cpp b11549, vLLM 0.32.0)."""
 
-import json
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
 import pytest
-from aiohttp import web
 
-from prefold.backends.client import Client
 from prefold.backends.detect import detect
 from prefold.backends.engine import (
     BlockCapacity,
-    Endpoint,
     EngineFacts,
     NoPrefixCache,
     PromptReport,
@@ -24,10 +18,10 @@ from prefold.backends.engine import (
     Usage,
 )
 from prefold.backends.errors import BackendError
-from prefold.backends.http1 import Limits
 from prefold.backends.llama_cpp import LlamaCpp
 from prefold.backends.openai_compatible import OpenAICompatible
 from prefold.backends.vllm import Vllm
+from tests.support.replies import server
 
 LLAMA_CPP = {
     "/health": {"status": "ok"},
@@ -93,41 +87,6 @@ VLLM = {
         'vllm:prompt_tokens_total{engine="0",model_name="smollm2"} 10115.0\n'
     ),
 }
-# Two engines behind one URL (data parallel); not recorded, made of the above.
-VLLM_PARALLEL = VLLM | {
-    "/metrics": (
-        'vllm:num_requests_running{engine="0",model_name="smollm2"} 2.0\n'
-        'vllm:num_requests_running{engine="1",model_name="smollm2"} 1.0\n'
-        'vllm:num_requests_waiting{engine="0",model_name="smollm2"} 4.0\n'
-        'vllm:cache_config_info{block_size="16",num_gpu_blocks="2048",engine="0"} 1.0\n'
-        'vllm:cache_config_info{block_size="16",num_gpu_blocks="1024",engine="1"} 1.0\n'
-    )
-}
-
-
-@asynccontextmanager
-async def server(replies: Mapping[str, Any]) -> AsyncIterator[Endpoint]:
-    """Answers each path with its reply; statuses of others are 404."""
-
-    async def answer(request: web.Request) -> web.Response:
-        reply = replies.get(request.path)
-        if reply is None:
-            return web.Response(status=404, text="File Not Found")
-        if isinstance(reply, int):
-            return web.Response(status=reply, text="{}")
-        return web.Response(text=reply if isinstance(reply, str) else json.dumps(reply))
-
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    try:
-        async with Client(Limits()) as client:
-            yield Endpoint(client, f"http://127.0.0.1:{runner.addresses[0][1]}", {}, 5.0)
-    finally:
-        await runner.cleanup()
 
 
 async def test_llama_cpp_is_recognised_and_described() -> None:
@@ -147,25 +106,18 @@ async def test_llama_cpp_is_recognised_and_described() -> None:
         )
 
 
-@pytest.mark.parametrize(
-    ("replies", "capacity", "running"),
-    [
-        (VLLM, BlockCapacity(blocks=200, block_tokens=32), 8),
-        (VLLM_PARALLEL, BlockCapacity(blocks=1024, block_tokens=16), 3),
-    ],
-)
-async def test_vllm_is_recognised_and_described(
-    replies: dict[str, Any], capacity: BlockCapacity, running: int
-) -> None:
-    """Loads are summed over engines, not over reasons; of several caches the smallest counts."""
-    async with server(replies) as endpoint:
+async def test_vllm_is_recognised_and_described() -> None:
+    """Loads are summed, but not over reasons."""
+    async with server(VLLM) as endpoint:
         engine = await detect(endpoint)
         assert isinstance(engine, Vllm)
         assert await engine.probe(endpoint) == EngineFacts(
             models=(ServedModel(id="smollm2", tokenizer_source="/models/smollm2-hf"),),
-            capacity=capacity,
-            running=running,
+            capacity=BlockCapacity(blocks=200, block_tokens=32),
+            running=8,
             waiting=4,
+            prompt_tokens_total=10115,
+            ranks=1,
         )
 
 

@@ -1,17 +1,20 @@
 """Probes, and the tasks that repeat them."""
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncIterator
 
 import pytest
 
 from prefold.backends.backend import Backend
 from prefold.backends.client import Client
-from prefold.backends.detect import OPENAI
-from prefold.backends.engine import EngineFacts
+from prefold.backends.detect import OPENAI, SGLANG
+from prefold.backends.engine import Endpoint, EngineFacts, began_anew
 from prefold.backends.health import HealthRules
 from prefold.backends.http1 import Limits
 from prefold.backends.monitor import Monitor, Watches
+from prefold.backends.openai_compatible import OpenAICompatible
+from tests.support.replies import fixture, server
 from tests.support.upstream import scripted
 
 
@@ -88,6 +91,30 @@ async def test_where_nobody_listens_a_backend_is_down_at_once(monitor: Monitor) 
     assert not one.health.reachable
 
 
+async def test_why_a_probe_failed_is_kept_until_one_succeeds(monitor: Monitor) -> None:
+    """For those who ask why a backend takes no requests."""
+    async with scripted([]) as upstream:
+        one = backend("a", upstream.url)
+        one.engine, one.rank = None, 3
+        assert not await monitor.probe(one)
+        assert one.problem == "no data-parallel rank 3: the engine is openai"
+        one.rank = None
+        assert await monitor.probe(one)
+        assert one.problem == ""
+
+
+async def test_advice_is_logged_once(monitor: Monitor, caplog: pytest.LogCaptureFixture) -> None:
+    """And again when it is another."""
+    caplog.set_level("INFO")
+    async with server(fixture("sglang_0.5.23")) as endpoint:
+        one = backend("a", endpoint.url)
+        one.engine = SGLANG
+        for _ in range(3):
+            assert await monitor.probe(one)
+    advice = [text for text in caplog.messages if "--enable-cache-report" in text]
+    assert len(advice) == 1
+
+
 async def test_each_backend_is_watched_until_it_is_stopped(monitor: Monitor, ready: Ready) -> None:
     """One task for each name; another of that name may follow."""
     async with scripted([]) as upstream, Watches(monitor) as watches:
@@ -140,3 +167,73 @@ async def test_leaving_ends_all_watches(monitor: Monitor) -> None:
         names = {task.get_name() for task in asyncio.all_tasks()}
 
     assert not {name for name in names if name.startswith("watch ")}
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "anew"),
+    [
+        ({"prompt_tokens_total": 900}, {"prompt_tokens_total": 40}, True),
+        ({"prompt_tokens_total": 900}, {"prompt_tokens_total": 900}, False),
+        ({"prompt_tokens_total": 900}, {}, False),
+        ({"started": 5.0}, {"started": 9.0}, True),
+        ({"started": 5.0, "prompt_tokens_total": 9}, {"started": 5.0}, False),
+    ],
+)
+def test_an_engine_that_began_anew_between_two_probes_is_known_by_what_it_tells(
+    before: dict[str, float], now: dict[str, float], anew: bool
+) -> None:
+    """A start time that is another, or a count that fell; what is not told is no sign."""
+    made = [
+        EngineFacts(
+            models=(),
+            started=told.get("started"),
+            prompt_tokens_total=None
+            if "prompt_tokens_total" not in told
+            else int(told["prompt_tokens_total"]),
+        )
+        for told in (before, now)
+    ]
+    assert began_anew(*made) == anew
+
+
+async def test_a_restart_too_short_to_be_seen_down_empties_the_cache(
+    monitor: Monitor, ready: Ready
+) -> None:
+    """Two probes found it ready, and its count of tokens began anew in between."""
+
+    class Counting(OpenAICompatible):
+        totals = iter((100, 250, 20, 30))
+
+        async def probe(self, endpoint: Endpoint) -> EngineFacts | None:
+            facts = await super().probe(endpoint)
+            assert facts is not None
+            return dataclasses.replace(facts, prompt_tokens_total=next(self.totals))
+
+    async with scripted([]) as upstream:
+        one = backend("a", upstream.url)
+        one.engine = Counting()
+        for _ in range(4):
+            await monitor.probe(one)
+    assert ready.calls == [("a", True), ("a", True)]
+
+
+async def test_rounds_of_one_backend_follow_each_other() -> None:
+    """The first one is still comparing tokens when the second begins: it empties no cache that was
+    filled meanwhile."""
+    told: list[bool] = []
+    asked, go = asyncio.Event(), asyncio.Event()
+
+    async def slow(backend: Backend, facts: EngineFacts, restarted: bool) -> bool:
+        told.append(restarted)
+        asked.set()
+        await go.wait()
+        return False
+
+    async with scripted([]) as upstream, Client(Limits()) as client:
+        one = backend("a", upstream.url)
+        monitor = Monitor(client=client, interval_s=60.0, timeout_s=20.0, on_ready=slow)
+        rounds = [asyncio.create_task(monitor.probe(one)) for _ in range(2)]
+        await asked.wait()
+        go.set()
+        await asyncio.gather(*rounds)
+    assert told == [True, False]

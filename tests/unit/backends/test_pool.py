@@ -4,10 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prefold.backends.backend import Backend, Lease, PrefillRate
+from prefold.backends.backend import Backend, Lease
 from prefold.backends.engine import EngineFacts, ServedModel
 from prefold.backends.health import HealthRules, Outcome
 from prefold.backends.pool import BackendPool
+from prefold.backends.rate import PrefillRate
 
 
 def backend(name: str, *models: str, room: int = 100) -> Backend:
@@ -151,7 +152,7 @@ def test_a_backend_that_returns_is_taken_for_slower_than_it_is() -> None:
     one.health.probed(100.0)
 
     assert pool.routing_rates([one], 100.0) == [pytest.approx(100.0)]
-    assert pool.routing_rates([one], 110.0) == [pool.prefill_rate(one)] == [1000.0]
+    assert pool.routing_rates([one], 110.0) == pool.prefill_rates([one]) == [1000.0]
 
 
 def test_unreachable_backends_are_never_candidates() -> None:
@@ -177,28 +178,14 @@ def test_a_lease_counts_from_selection_and_is_released_once() -> None:
     assert one.health.usable(0.0)
 
 
-def test_the_prefill_rate_follows_what_is_observed() -> None:
-    """Old observations fade; tiny prompts and impossible times do not count."""
-    rate = PrefillRate()
-    rate.observe(10, 5.0)
-    rate.observe(5000, 0.0)
-    assert rate.tokens_per_s is None
-    rate.observe(1000, 1.0)
-    assert rate.tokens_per_s == pytest.approx(1000.0)
-    for _ in range(50):
-        rate.observe(2000, 10.0)
-
-    assert rate.tokens_per_s == pytest.approx(200.0, rel=0.01)
-
-
 def test_a_backend_that_was_not_observed_is_taken_for_an_average_one() -> None:
     """Being new must neither attract nor repel; with no rate at all, the configured guess."""
     old, new = backend("a", "m"), backend("b", "m")
     pool = BackendPool([old, new], 5000.0)
-    assert pool.prefill_rate(old) == pool.prefill_rate(new) == 5000.0
+    assert pool.prefill_rates([old, new]) == [5000.0, 5000.0]
     old.rate.observe(1000, 10.0)
 
-    assert pool.prefill_rate(old) == pool.prefill_rate(new) == pytest.approx(100.0)
+    assert pool.prefill_rates([old, new]) == [pytest.approx(100.0)] * 2
 
 
 def test_rates_of_several_come_in_the_order_given_and_the_mean_is_of_the_whole_fleet() -> None:

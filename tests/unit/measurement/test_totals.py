@@ -18,6 +18,7 @@ GAUGES = BackendGauges(
     queued_tokens=200,
     prefill_tokens_per_s=1000.0,
     believed_tokens=4096,
+    prediction_error=0.25,
 )
 
 
@@ -78,6 +79,37 @@ def test_savings_are_claimed_from_reported_tokens_only() -> None:
     assert total["requests_without_reported_cache"] == 1
 
 
+def test_prediction_is_measured_both_ways_and_by_mode() -> None:
+    """Two sums that only rise, and their difference; what was corrected is counted beside them."""
+    records = [ok(60), ok(100), ok(None), ok(90)]
+    records[1].lost_tokens, records[1].found_tokens, records[1].emptied = 7, 3, True
+    records[3].mode = "events"
+    seen, shown = observe(*records)
+
+    assert seen["prefold_overexpected_tokens_total{b,feedback}"] == 20
+    assert seen["prefold_underexpected_tokens_total{b,feedback}"] == 20
+    assert seen["prefold_underexpected_tokens_total{b,events}"] == 10
+    assert seen["prefold_index_lost_tokens_total{b}"] == 7
+    assert seen["prefold_index_found_tokens_total{b}"] == 3
+    assert seen["prefold_caches_emptied_total{b}"] == 1
+    assert shown["backends"]["b"]["prediction"] == {
+        "feedback": {
+            "requests": 2,
+            "reported_tokens": 160,
+            "error_tokens": 40,
+            "signed_error_tokens": 0,
+        },
+        "events": {
+            "requests": 1,
+            "reported_tokens": 90,
+            "error_tokens": 10,
+            "signed_error_tokens": -10,
+        },
+    }
+    corrections = {"lost_tokens": 7, "found_tokens": 3, "caches_emptied": 1}
+    assert shown["total"]["index_corrections"] == corrections
+
+
 def test_an_engine_that_never_reports_leaves_savings_unknown() -> None:
     """None in the report, no sample in the metrics."""
     seen, shown = observe(ok(None))
@@ -125,6 +157,7 @@ def test_backend_gauges_are_read_when_scraped() -> None:
     assert seen["prefold_queued_prefill_tokens{b}"] == 200
     assert seen["prefold_prefill_tokens_per_second{b}"] == 1000
     assert seen["prefold_believed_cached_tokens{b}"] == 4096
+    assert seen["prefold_prediction_error_ratio{b}"] == 0.25
 
 
 def test_a_histogram_is_the_librarys() -> None:

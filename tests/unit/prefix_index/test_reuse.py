@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prefold.prefix_index.reuse import AGES, REFIT, YOUNGEST_S, ReuseEstimate
@@ -72,6 +72,7 @@ def test_it_follows_a_change() -> None:
     assert estimate.value(1, age_s(4)) < 0.01
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, AGES - 1)), min_size=1, max_size=30))
 def test_as_the_plain_product_limit_estimate(observations: list[Observation]) -> None:
     """Against the textbook's formula, from all observations."""

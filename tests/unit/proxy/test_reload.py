@@ -22,6 +22,7 @@ from prefold.proxy.errors import SettingsError
 from prefold.proxy.kv_events import Feeds
 from prefold.proxy.reload import Changes, Reloader, backend_of, changes
 from prefold.proxy.settings import Backend, Health, Routing, Server, Settings
+from prefold.proxy.workers.reload import TellingReloader
 
 NOWHERE = "http://127.0.0.1:9"
 
@@ -129,9 +130,9 @@ class Scene:
 
     @property
     def names(self) -> list[str]:
-        assert [one.name for one in self.pool] == [
+        assert {one.name for one in self.pool} == {
             one.name for one in self.reloader.settings.backends
-        ]
+        }
         return [one.name for one in self.pool]
 
 
@@ -299,3 +300,58 @@ def test_a_backend_is_made_as_the_settings_describe_it(tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_text("nothing")
     with pytest.raises(SettingsError, match="no PEM"):
         backend_of(named("a", url="https://x", ca_file=str(tmp_path / "ca.pem")), health)
+
+
+async def test_what_is_discovered_stands_beside_what_is_named(watches: Watches) -> None:
+    """Each list is replaced by itself: a reload leaves what was discovered, discovery what was
+    named or added; a server in both is the named one."""
+    scene = Scene(watches, named("a"))
+    found = [named("x", url="http://127.0.0.1:11"), named("y", url="http://127.0.0.1:12")]
+    scene.reloader.discovered(found)
+    kept = scene.pool["x"]
+    assert scene.names == ["a", "x", "y"]
+    scene.reloader.discovered([*found[:1], named("z", url=NOWHERE)])
+    assert scene.names == ["a", "x"]
+    scene.reloader.add(named("b", url="http://127.0.0.1:13"))
+    scene.next = with_backends(named("a"), named("c", url="http://127.0.0.1:14"))
+    scene.reloader.reload()
+
+    assert scene.names == ["a", "x", "c"]
+    assert scene.pool["x"] is kept
+    with pytest.raises(SettingsError, match="discovered"):
+        scene.reloader.remove("x")
+    scene.reloader.discovered([])
+    assert scene.names == ["a", "c"]
+    with pytest.raises(KeyError):
+        scene.reloader.remove("x")
+
+
+async def test_a_discovered_list_that_is_wrong_changes_nothing(watches: Watches) -> None:
+    """Nor what a reload would put beside the named ones."""
+    scene = Scene(watches, named("a"))
+    scene.reloader.discovered([named("x", url="http://127.0.0.1:11")])
+    with pytest.raises(SettingsError, match="ca_file"):
+        scene.reloader.discovered([named("y", url="https://y", ca_file="/nowhere.pem")])
+    scene.next = with_backends(named("a"))
+    scene.reloader.reload()
+
+    assert scene.names == ["a", "x"]
+
+
+async def test_all_ways_to_change_the_fleet_tell_the_workers(watches: Watches) -> None:
+    """With the backends there are then."""
+    told: list[list[str]] = []
+    reloader = TellingReloader(
+        settings=with_backends(),
+        load=lambda: with_backends(named("b")),
+        pool=BackendPool([], 1000.0),
+        index=PrefixIndex(),
+        watches=watches,
+        changed=lambda settings: told.append([one.name for one in settings.backends]),
+    )
+    reloader.add(named("a"))
+    reloader.discovered([named("x", url="http://127.0.0.1:11")])
+    reloader.remove("a")
+    reloader.reload()
+
+    assert told == [["a"], ["a", "x"], ["x"], ["b", "x"]]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
-from prefold.backends.backend import Backend, Mode
+from prefold.backends.backend import Backend, Lease, Mode
 from prefold.backends.health import HealthRules
 from prefold.backends.pool import BackendPool
 from prefold.measurement.record import RequestRecord
@@ -36,7 +37,7 @@ class Bench:
             Backend(name=f"b{number}", url="", headers={}, engine=None, rules=HealthRules())
             for number in range(8)
         ]
-        index = PrefixIndex()
+        self.index = index = PrefixIndex()
         for one in self.backends:
             one.mode = Mode.FEEDBACK
             index.set_cache(one.name, BlockLru(100_000, 16))
@@ -51,8 +52,8 @@ class Bench:
             clock=lambda: 0.0,
         )
 
-    def chosen(self, tokens: list[int]) -> str:
-        prompt = Prompt({Mode.FEEDBACK: prefix(tokens)}, len(tokens))
+    def chosen(self, tokens: list[int], affinity: int | None = None) -> str:
+        prompt = Prompt({Mode.FEEDBACK: prefix(tokens)}, len(tokens), affinity=affinity)
         record = RequestRecord(endpoint="", received=0.0)
         return self._selector.select(self.backends, prompt, record).backend.name
 
@@ -72,3 +73,28 @@ def test_the_plain_hash_looks_at_the_beginning_alone() -> None:
     bench = Bench(Policy.RENDEZVOUS)
 
     assert len({bench.chosen(HEAD + body(number)) for number in range(64)}) == 1
+
+
+@pytest.mark.parametrize("policy", [Policy.PREFIX, Policy.RENDEZVOUS])
+def test_what_a_client_says_belongs_together_meets_where_all_are_as_good(policy: Policy) -> None:
+    """Whatever the prompts are; and prompts that are the same part where clients say so."""
+    bench = Bench(policy)
+
+    assert len({bench.chosen(HEAD + body(number), affinity=5) for number in range(64)}) == 1
+    homes = {bench.chosen(HEAD + body(1), affinity=number) for number in range(64)}
+    assert homes == {one.name for one in bench.backends}
+
+
+def test_what_a_client_says_outweighs_neither_what_is_held_nor_what_is_queued() -> None:
+    """It is a hint: the score decides first."""
+    bench = Bench(Policy.PREFIX)
+    home = bench.chosen(HEAD + body(1), affinity=5)
+    holder, other = (one for one in bench.backends if one.name != home), HEAD + body(2)
+    name = next(holder).name
+    placement = bench.index.begin(name, prefix(other), 0.0)
+    assert placement is not None
+    bench.index.finish(name, placement, 0.0)
+    assert bench.chosen(other, affinity=5) == name
+    Lease(next(one for one in bench.backends if one.name == home), 4000, 0.0)
+
+    assert bench.chosen(HEAD + body(1), affinity=5) != home

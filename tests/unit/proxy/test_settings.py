@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from prefold.proxy.errors import SettingsError
-from prefold.proxy.settings import Backend, Key, Model, Settings, load
+from prefold.proxy.settings import Backend, Key, Mask, Model, Settings, load
 from prefold.proxy.settings_checks import SECRETS, warnings_of
 
 DIGEST = sha256(b"key").hexdigest()
@@ -192,9 +192,10 @@ def test_the_example_file_is_the_defaults_and_holds_every_setting(tmp_path: Path
     assert load(EXAMPLE, env={}).keys == ()
     text = re.sub(r"^#(?=[\w\[])", "", EXAMPLE.read_text(encoding="utf-8"), flags=re.MULTILINE)
     made = settings(tmp_path, text)
-    assert dataclasses.replace(made, backends=(), keys=(), models={}) == Settings()
+    assert dataclasses.replace(made, backends=(), keys=(), masks=(), models={}) == Settings()
     assert made.backends
     assert made.keys
+    assert made.masks
     assert made.models
 
     shown = tomllib.loads(text)
@@ -213,16 +214,19 @@ def _keys(data: dict[str, Any], example: Settings) -> set[str]:
     tables = {
         f"{table}.{key}"
         for table, values in data.items()
-        if table not in ("backends", "keys", "models")
+        if table not in ("backends", "keys", "masks", "models")
         for key in values
     }
     backend = {field.name for field in dataclasses.fields(Backend)}
     model = {field.name for field in dataclasses.fields(Model)}
     key = {field.name for field in dataclasses.fields(Key)}
+    mask = {field.name for field in dataclasses.fields(Mask)}
     for one in data.get("backends", ()):
         assert set(one) == backend
     for one in data.get("keys", ()):
         assert set(one) == key
+    for one in data.get("masks", ()):
+        assert set(one) == mask
     for one in data.get("models", {}).values():
         assert set(one) == model
     return tables
@@ -289,7 +293,7 @@ def test_secrets_are_not_printed(tmp_path: Path) -> None:
     """Settings may end up in a log, as a whole, some day."""
     text = (
         '[server]\nadmin_key = "SENTINEL"\n[routing]\nsecret = "SENTINEL"\n'
-        '[[backends]]\nurl = "http://a"\napi_key = "SENTINEL"'
+        '[redis]\npassword = "SENTINEL"\n[[backends]]\nurl = "http://a"\napi_key = "SENTINEL"'
     )
     made = settings(tmp_path, text)
 
@@ -324,3 +328,30 @@ def test_an_open_admin_port_with_a_key_is_fine(tmp_path: Path) -> None:
     made = settings(tmp_path, f'[server]\nadmin_host = "0.0.0.0"\nadmin_key_file = "{file}"')
 
     assert made.server.admin_key == "k"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('[routing]\nsession_headers = ["two words"]', "session_headers: 'two words'"),
+        ('[[masks]]\npattern = "("', r"masks\[0\].pattern: not a pattern"),
+        ('[[masks]]\npatern = "a"', r"masks\[0\].patern; did you mean"),
+        ('[discovery]\ndns = "http://vllm"', "HOST:PORT"),
+        ('[discovery]\ndns = "https://vllm:8000"', "http only"),
+        ('[discovery]\ndns = "vllm:8000"', "discovery.dns: expected"),
+        ('[discovery]\ndns = "http://vllm:8000/v1"', "only scheme"),
+        ('[discovery]\napi_key = "env:NO_SUCH_NAME"', "discovery.api_key: .* is not set"),
+        ("[discovery]\ninterval_s = 0", "discovery.interval_s"),
+    ],
+)
+def test_hints_masks_and_discovery_are_checked(tmp_path: Path, text: str, reason: str) -> None:
+    """Before anything starts; the key is named."""
+    with pytest.raises(SettingsError, match=reason):
+        settings(tmp_path, text)
+
+
+def test_the_key_of_discovered_backends_may_be_in_the_environment(tmp_path: Path) -> None:
+    """As that of any backend; an address of six groups is one host."""
+    text = '[discovery]\ndns = "http://[::1]:8000"\napi_key = "env:ENGINE_KEY"'
+
+    assert settings(tmp_path, text, ENGINE_KEY="k").discovery.api_key == "k"

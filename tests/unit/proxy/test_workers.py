@@ -294,7 +294,7 @@ def test_records_and_settings_survive_the_way() -> None:
     [read] = frame(Kind.PARENT, 1, [Recorded(record)]).messages()
     assert read == Recorded(record)
     settings = Settings(keys=(Key(tenant="t", sha256="0" * 64),))
-    order = Start(settings, number=1, workers=2, log_level=20, slots={"b": 3})
+    order = Start(settings, number=1, rows=2, log_level=20, slots={"b": 3})
     [back] = frame(Kind.ORDERS, 0, [order]).messages()
 
     assert back == order

@@ -1,0 +1,101 @@
+"""Compressors by name. What a name needs is imported when it is opened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from prefold.compression.compressor import Compressor, CompressorUnavailable, NullCompressor
+from prefold.compression.scored import ScoredCompressor, Scorer, Weights
+from prefold.compression.torch_models import Placement
+
+NAMES = ("null", "lexical", "surprisal", "llmlingua2")
+MODES = ("stable", "reference")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompressorChoice:
+    """`model`: a folder, a GGUF file (surprisal) or a hub id. `language`: of lexical, for Latin
+    letters. `mode` and `special_tokens`: of llmlingua2. `tokenizer_json`: for models that come
+    without one.
+    """
+
+    name: str
+    model: str | None = None
+    model_revision: str | None = None
+    placement: Placement = field(default_factory=Placement)
+    language: str = "en"
+    mode: str = "stable"
+    special_tokens: str = "released"
+    tokenizer_json: str | None = None
+
+
+def open_compressor(choice: CompressorChoice, weights: Weights | None = None) -> Compressor:
+    """`weights` decide what the rate counts: words if not given.
+
+    Raises CompressorUnavailable where a package or model is missing, ValueError for a bad choice.
+    """
+    if choice.name == "null":
+        return NullCompressor()
+    if choice.name == "llmlingua2" and choice.mode != "stable":
+        return _reference(choice)
+    return ScoredCompressor(_scorer(choice), weights)
+
+
+def _scorer(choice: CompressorChoice) -> Scorer:
+    if choice.name == "lexical":
+        from prefold.compression.lexical import LexicalScorer
+
+        return LexicalScorer(choice.language)
+    if choice.name == "surprisal":
+        from prefold.compression.causal_lm import CausalLM
+        from prefold.compression.surprisal import SurprisalScorer
+
+        return SurprisalScorer(
+            CausalLM(
+                _model(choice),
+                revision=choice.model_revision,
+                placement=choice.placement,
+                tokenizer_json=choice.tokenizer_json,
+            )
+        )
+    if choice.name == "llmlingua2":
+        from prefold.compression.llmlingua2 import LLMLingua2Scorer
+
+        return LLMLingua2Scorer(_classifier(choice))
+    raise ValueError(f"no compressor is called {choice.name!r}; known: {', '.join(NAMES)}")
+
+
+def _reference(choice: CompressorChoice) -> Compressor:
+    from prefold.compression.llmlingua2_reference import ReferenceCompressor, ReferenceOptions
+
+    if choice.mode != "reference":
+        raise ValueError(f"no mode is called {choice.mode!r}; known: {', '.join(MODES)}")
+    try:
+        import tiktoken
+    except ImportError:
+        raise CompressorUnavailable("mode reference needs tiktoken: pip install tiktoken") from None
+    try:
+        cl100k = tiktoken.get_encoding("cl100k_base")
+    except OSError:  # which it fetches if TIKTOKEN_CACHE_DIR does not hold it
+        raise CompressorUnavailable("tiktoken cannot fetch cl100k_base") from None
+    return ReferenceCompressor(
+        _classifier(choice),
+        ReferenceOptions(special_tokens=choice.special_tokens),
+        lambda word: len(cl100k.encode_ordinary(word)),
+        "cl100k",
+    )
+
+
+def _classifier(choice: CompressorChoice) -> Any:
+    from prefold.compression.token_classifier import TokenClassifier
+
+    return TokenClassifier(
+        _model(choice), revision=choice.model_revision, placement=choice.placement
+    )
+
+
+def _model(choice: CompressorChoice) -> str:
+    if choice.model is None:
+        raise CompressorUnavailable(f"{choice.name} needs a model: a folder or a hub id")
+    return choice.model

@@ -1,0 +1,130 @@
+"""The parent's side of one compressor process: start it, give it batches, end it.
+
+Any fault of the child is ChildGone, after which it is of no more use.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+
+from prefold.compression.worker import process
+from prefold.compression.worker.messages import (
+    LENGTH_BYTES,
+    MAX_FRAME_BYTES,
+    Batch,
+    Done,
+    Open,
+    Ready,
+    Refused,
+    framed,
+    report_of,
+)
+
+ENVIRONMENT = tuple(
+    "CUDA HF_ HOME LANG LC_ LD_LIBRARY_PATH MKL_ NVIDIA_ OMP_ PATH TIKTOKEN_ TMPDIR TORCH"
+    " TRANSFORMERS_ XDG_CACHE_HOME".split()
+)
+"""What begins so is passed on: models and devices are found by it. The rest may be secrets."""
+
+
+class ChildGone(Exception):
+    """It has ended, or what it says is not understood."""
+
+
+class CannotOpen(Exception):
+    """It cannot be the compressor that is asked for; the message says why."""
+
+
+class Child:
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        running: asyncio.subprocess.Process,
+        ready: Ready,
+    ) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._running = running
+        self.ready = ready
+
+    @property
+    def pid(self) -> int:
+        return self._running.pid
+
+    async def compress(self, jobs: Sequence[tuple[str, float]]) -> list[list[int] | None]:
+        """Raises ChildGone. If it is cancelled, the child is of no more use either."""
+        await _send(self._writer, framed(Batch(list(jobs))))
+        report = await _report(self._reader)
+        if not isinstance(report, Done) or len(report.kept) != len(jobs):
+            raise ChildGone("it answered something else")
+        return report.kept
+
+
+@asynccontextmanager
+async def started(
+    order: Open, wrap: Callable[[list[str]], list[str]], environment: Mapping[str, str] = os.environ
+) -> AsyncIterator[Child]:
+    """A child that is ready; killed at the end. `wrap` makes of a command one that ends when this
+    process does. Raises ChildGone, CannotOpen, OSError."""
+    ours, theirs = socket.socketpair()
+    try:
+        with theirs:
+            command = wrap([sys.executable, "-P", "-m", process.__name__, str(theirs.fileno())])
+            running = await asyncio.create_subprocess_exec(
+                *command,
+                pass_fds=[theirs.fileno()],
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=asyncio.subprocess.DEVNULL,
+                env=_passed_on(environment),
+            )
+    except BaseException:
+        ours.close()
+        raise
+    try:
+        reader, writer = await asyncio.open_unix_connection(sock=ours)
+        try:
+            await _send(writer, framed(order))
+            report = await _report(reader)
+            if isinstance(report, Refused):
+                raise CannotOpen(report.reason)
+            if not isinstance(report, Ready):
+                raise ChildGone("it answered something else")
+            yield Child(reader, writer, running, report)
+        finally:
+            writer.close()
+    finally:
+        with suppress(ProcessLookupError):
+            running.kill()
+        await running.wait()
+
+
+def _passed_on(environment: Mapping[str, str]) -> dict[str, str]:
+    kept = {name: value for name, value in environment.items() if name.startswith(ENVIRONMENT)}
+    return {**kept, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+
+
+async def _send(writer: asyncio.StreamWriter, frame: bytes) -> None:
+    try:
+        writer.write(frame)
+        await writer.drain()
+    except OSError:
+        raise ChildGone("it has ended") from None
+
+
+async def _report(reader: asyncio.StreamReader) -> Ready | Refused | Done:
+    try:
+        length = int.from_bytes(await reader.readexactly(LENGTH_BYTES))
+        if length > MAX_FRAME_BYTES:
+            raise ChildGone("it sent too long a frame")
+        return report_of(await reader.readexactly(length))
+    except (OSError, asyncio.IncompleteReadError):
+        raise ChildGone("it has ended") from None
+    except ValueError:
+        raise ChildGone("it answered something else") from None

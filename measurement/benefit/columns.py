@@ -1,0 +1,158 @@
+"""What is compared of each request, in columns: one set for each group, filled row by row.
+
+Nothing is averaged here, and nothing left out but what is not defined for a request (NaN).
+"""
+
+from __future__ import annotations
+
+from array import array
+from math import nan
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prefold.measurement.benefit.timelines import CLIENT_GONE, OK
+from prefold.measurement.definitions.profile import Profile, View
+from prefold.measurement.intervals import Sums
+from prefold.measurement.ledger.reader import LedgerRow
+
+Floats = NDArray[np.float64]
+
+TTFT = "ttft_ms"
+TTFT_CACHED = "ttft_cached_ms"
+TTFT_UNCACHED = "ttft_uncached_ms"
+E2E = "e2e_ms"
+UNSTREAMED = "unstreamed_ms"
+OUTPUT = "output_tokens"
+FAILED = "failed"
+UNCACHED = "uncached_tokens"
+
+SAID = {
+    TTFT_CACHED: "TTFT of prompts of which half or more was believed to be cached somewhere",
+    TTFT_UNCACHED: "TTFT of the other prompts",
+    UNSTREAMED: "received to the end of an answer that was not streamed",
+    OUTPUT: "tokens of the answer, as the engine reported",
+    FAILED: "share of requests without an answer; clients that left do not count",
+}
+"""What a column is, if no profile defines it."""
+
+
+def decode_metric(profile: Profile) -> str:
+    """The one of a profile that tells decode alone, if it has one."""
+    names = {metric.name for metric in profile.metrics}
+    # guidellm's TPOT has the TTFT in it; its ITL has not.
+    return "tpot_ms" if "tpot_ms" in names and profile.name != "guidellm" else "itl_ms"
+
+
+def compared_names(profile: Profile) -> tuple[str, ...]:
+    return (TTFT, TTFT_CACHED, TTFT_UNCACHED, decode_metric(profile), E2E, UNSTREAMED, OUTPUT,
+            FAILED)  # fmt: skip
+
+
+class Conversations:
+    """Numbers for digests. Mutable."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[bytes, int] = {}
+
+    def number(self, digest: bytes | None) -> int:
+        """-1: unknown."""
+        return -1 if digest is None else self._numbers.setdefault(digest, len(self._numbers))
+
+
+class Points(NamedTuple):
+    """Requests with all three known, one each."""
+
+    conversations: NDArray[np.int64]
+    uncached_tokens: Floats
+    ttft_ms: Floats
+
+
+class Columns:
+    """Of one group. Mutable."""
+
+    def __init__(self, profile: Profile) -> None:
+        self._decode = decode_metric(profile)
+        self._of = {metric.name: metric.of for metric in profile.metrics}
+        self._conversations = array("q")
+        self._values = {name: array("d") for name in (*compared_names(profile), UNCACHED)}
+
+    def __len__(self) -> int:
+        return len(self._conversations)
+
+    def add(self, row: LedgerRow, view: View, conversation: int) -> None:
+        ok = row.outcome == OK
+        uncached = uncached_before(row)
+        ttft = self._one(TTFT, view) if ok else nan
+        cached = uncached is not None and 2 * uncached <= (whole_prompt(row) or 0)
+        values = {
+            TTFT: ttft,
+            TTFT_CACHED: ttft if cached else nan,
+            TTFT_UNCACHED: nan if cached or uncached is None else ttft,
+            self._decode: self._one(self._decode, view) if ok else nan,
+            E2E: self._one(E2E, view) if ok else nan,
+            UNSTREAMED: row.end * 1000 if ok and not row.streamed else nan,
+            OUTPUT: nan if row.output_tokens is None or not ok else float(row.output_tokens),
+            FAILED: nan if row.outcome == CLIENT_GONE else float(not ok),
+            UNCACHED: nan if uncached is None else float(uncached),
+        }
+        self._conversations.append(conversation)
+        for name, value in values.items():
+            self._values[name].append(value)
+
+    def _one(self, name: str, view: View) -> float:
+        """In ms; of a metric that has one sample for a request."""
+        samples = self._of[name](view)
+        return samples[0] * 1000 if len(samples) == 1 else nan
+
+    def conversations(self) -> set[int]:
+        """Without what is unknown."""
+        return set(self._conversations) - {-1}
+
+    def values(self, name: str) -> Floats:
+        """Of all requests for which it is defined."""
+        values = np.array(self._values[name], dtype=np.float64)
+        return values[~np.isnan(values)]
+
+    def sums(self, name: str, left_out: NDArray[np.int64]) -> Sums:
+        """By conversation; without requests of none, and those that are `left_out`."""
+        values = np.array(self._values[name], dtype=np.float64)
+        numbers, known = self._known(left_out)
+        known &= ~np.isnan(values)
+        if not known.any():
+            return Sums(np.empty(0), np.empty(0))
+        _, clusters = np.unique(numbers[known], return_inverse=True)
+        return Sums(
+            np.bincount(clusters, weights=values[known]).astype(np.float64),
+            np.bincount(clusters).astype(np.float64),
+        )
+
+    def points(self, left_out: NDArray[np.int64]) -> Points:
+        """For the break-even curve."""
+        uncached = np.array(self._values[UNCACHED], dtype=np.float64)
+        ttft = np.array(self._values[TTFT], dtype=np.float64)
+        numbers, known = self._known(left_out)
+        known &= ~np.isnan(uncached) & ~np.isnan(ttft)
+        return Points(numbers[known], uncached[known], ttft[known])
+
+    def _known(self, left_out: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        numbers = np.array(self._conversations, dtype=np.int64)
+        return numbers, (numbers >= 0) & ~np.isin(numbers, left_out)
+
+
+def whole_prompt(row: LedgerRow) -> int | None:
+    """Tokens of the prompt as it came, by our ids, else by the engine's count and what was taken
+    out before."""
+    if row.original_tokens is not None:
+        return row.original_tokens
+    return None if row.prompt_tokens is None else row.prompt_tokens + (row.removed_tokens or 0)
+
+
+def uncached_before(row: LedgerRow) -> int | None:
+    """Of the prompt as it came, tokens that no backend was believed to hold: known before anything
+    was done to it, so arms may be compared by it."""
+    tokens = whole_prompt(row)
+    if tokens is None or row.available_tokens is None:
+        return None
+    return max(tokens - row.available_tokens, 0)

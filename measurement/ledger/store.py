@@ -1,0 +1,143 @@
+"""The ledger's file: opened, written in transactions, kept within its bounds. For one thread.
+
+It knows rows, not requests. A process that is killed loses what it had not committed, never the
+file: WAL, and no commit is undone by the end of a process.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import lru_cache
+from itertools import chain, islice
+from pathlib import Path
+
+from prefold.measurement.ledger.row import Kind, Row, Value
+from prefold.measurement.ledger.schema import columns, open_for_writing
+
+BUSY_S = 1.0
+WAL_PAGES = 1000
+WAL_BYTES = 4 * 1024 * 1024
+TRIM_ROWS = 8192
+"""Deleted at most for each bound at a time: more than is written in between."""
+TRIM_STEP = 512
+FILES = ("", "-wal", "-shm")
+ROWS_AT_ONCE = 50
+"""For each statement, within SQLite's smallest limit of 999 values. While one runs, the event loop
+has the interpreter; with a row for each statement the two would hand it to each other every row."""
+
+KindNumber = Callable[[Kind], int]
+
+
+class Store:
+    """Mutable; every method raises sqlite3.Error."""
+
+    def __init__(self, path: Path, *, max_bytes: float, max_age_s: float) -> None:
+        """Opens the file, makes or migrates it. `max_age_s` 0: no age. Raises LedgerError, OSError
+        and sqlite3.Error."""
+        self._max_bytes = max_bytes
+        self._max_age_s = max_age_s
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        self._connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
+        try:
+            open_for_writing(self._connection)
+            self._connection.execute("PRAGMA synchronous = NORMAL")
+            self._connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
+            self._connection.execute(f"PRAGMA journal_size_limit = {WAL_BYTES}")
+            self._kinds = self._known_kinds()
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def add(self, rows: Callable[[int, KindNumber], Iterable[Row]]) -> None:
+        """All of them or none; `rows` is called with the last id that is there, and what numbers
+        kinds."""
+        execute = self._connection.execute
+        execute("BEGIN IMMEDIATE")
+        try:
+            [last] = execute("SELECT ifnull(max(id), 0) FROM request_rows").fetchone()
+            coming = iter(rows(last, self._number))
+            while some := list(islice(coming, ROWS_AT_ONCE)):
+                execute(_insert(len(some[0]), len(some)), list(chain.from_iterable(some)))
+            execute("COMMIT")
+        except BaseException:
+            with suppress(sqlite3.Error):  # SQLite itself may have rolled back: a full disk, say
+                execute("ROLLBACK")
+            self._kinds.clear()
+            raise
+
+    def _number(self, kind: Kind) -> int:
+        number = self._kinds.get(kind)
+        if number is None:
+            if not self._kinds:
+                self._kinds = self._known_kinds()
+            values: list[Value] = [None, *kind]
+            marks = ", ".join("?" * len(values))
+            cursor = self._connection.execute(f"INSERT INTO kinds VALUES ({marks})", values)
+            assert cursor.lastrowid is not None
+            number = self._kinds[kind] = cursor.lastrowid
+        return number
+
+    def _known_kinds(self) -> dict[Kind, int]:
+        names = ", ".join(columns(self._connection, "kinds")[1:])
+        rows = self._connection.execute(f"SELECT kind, {names} FROM kinds")
+        return {row[1:]: row[0] for row in rows}
+
+    def trim(self, now: float) -> int:
+        """Deletes the oldest rows beyond the bounds, some at a time; how many. `now` is the wall
+        clock's."""
+        deleted = 0
+        if self._max_age_s:
+            deleted = self._delete(round((now - self._max_age_s) * 1e6), TRIM_ROWS)
+        for _ in range(TRIM_ROWS // TRIM_STEP):
+            if self._used_bytes() <= self._max_bytes:
+                break
+            deleted += self._delete(2**63 - 1, TRIM_STEP)
+        return deleted
+
+    def _delete(self, before: int, limit: int) -> int:
+        """The oldest rows whose id is below."""
+        oldest = "SELECT id FROM request_rows WHERE id < ? ORDER BY id LIMIT ?"
+        return self._connection.execute(
+            f"DELETE FROM request_rows WHERE id IN ({oldest})", (before, limit)
+        ).rowcount
+
+    def _used_bytes(self) -> int:
+        """Without pages that were freed: new rows go there before the file grows."""
+        pages, free, size = (
+            self._connection.execute(f"PRAGMA {name}").fetchone()[0]
+            for name in ("page_count", "freelist_count", "page_size")
+        )
+        return int((pages - free) * size)
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+@lru_cache(maxsize=2 * ROWS_AT_ONCE)
+def _insert(values: int, rows: int) -> str:
+    row = f"({', '.join('?' * values)})"
+    return f"INSERT INTO request_rows VALUES {', '.join([row] * rows)}"
+
+
+def is_corrupt(error: sqlite3.Error) -> bool:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+def move_aside(path: Path) -> Path:
+    """A file that cannot be read, with what belongs to it, to a name beside it that says so; the
+    name. Nothing is deleted. Raises OSError."""
+    stamp = time.strftime("%Y%m%dT%H%M%S")
+    aside, number = path.with_name(f"{path.name}.corrupt-{stamp}"), 1
+    while aside.exists():
+        aside = path.with_name(f"{path.name}.corrupt-{stamp}-{number}")
+        number += 1
+    for suffix in FILES:
+        with suppress(FileNotFoundError):
+            os.rename(f"{path}{suffix}", f"{aside}{suffix}")
+    return aside

@@ -1,0 +1,38 @@
+"""What the gate is told of the backends: their queues and rates, and what their caches are believed
+to hold of one form of a prompt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from prefold.backends.backend import Backend
+from prefold.backends.pool import BackendPool
+from prefold.compression.gate import Place
+from prefold.proxy.prompt import Prompt
+from prefold.proxy.selection import Selector
+
+
+class Outlook:
+    def __init__(self, pool: BackendPool, selector: Selector) -> None:
+        self._pool = pool
+        self._selector = selector
+
+    def backends(self, model: str, now: float) -> list[Backend]:
+        """Those that may be chosen now."""
+        return self._pool.candidates(model, now)
+
+    def places(self, backends: Sequence[Backend]) -> list[Place]:
+        rates = self._pool.prefill_rates(backends)
+        return [
+            Place(
+                queued_tokens=backend.queued_tokens,
+                tokens_per_s=rate,
+                overhead_s=backend.rate.overhead_s or 0.0,
+            )
+            for backend, rate in zip(backends, rates, strict=True)
+        ]
+
+    def cached(self, prompt: Prompt, backends: Sequence[Backend]) -> list[int]:
+        """Tokens of it, at each."""
+        return self._selector.cached_tokens(backends, prompt)

@@ -1,0 +1,147 @@
+"""The parts of compression from the settings, and their lives. The one file of this folder that
+sees the settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from prefold.backends.embedded import model_path
+from prefold.backends.parent_death import command
+from prefold.backends.pool import BackendPool
+from prefold.compression.catalog import CompressorChoice
+from prefold.compression.protect import Protection
+from prefold.compression.segment_cache import Flights, SegmentCache
+from prefold.compression.torch_models import Placement
+from prefold.compression.worker.child import started
+from prefold.compression.worker.messages import Open
+from prefold.compression.worker.pool import PoolRules, WorkerPool
+from prefold.measurement.compression import CompressorState
+from prefold.proxy import settings as given
+from prefold.proxy.compression.outlook import Outlook
+from prefold.proxy.compression.segments import SegmentRules
+from prefold.proxy.compression.stage import Compression, StageOptions, Switch
+from prefold.proxy.documents.marks import Marks
+from prefold.proxy.selection import Selector
+from prefold.proxy.tokens.gguf_tokenizer import tokenizer_parts
+
+
+def wanted(settings: given.Settings) -> bool:
+    """Whether any request can be compressed."""
+    compression = settings.compression
+    modes: set[str] = {arm.compression for arm in settings.arms}
+    modes |= {compression.mode, *(model.compression for model in settings.models.values())}
+    return compression.by_header or not modes <= {"", "off"}
+
+
+class Compressing:
+    """Compression and what the metrics ask of it."""
+
+    def __init__(
+        self, stage: Compression, pool: WorkerPool, cache: SegmentCache, flights: Flights
+    ) -> None:
+        self.stage = stage
+        self.pool = pool
+        self.cache = cache
+        self.flights = flights
+
+    def state(self) -> CompressorState:
+        return CompressorState(
+            hits=self.cache.hits,
+            misses=self.cache.misses,
+            shared=self.flights.shared,
+            cache_bytes=self.cache.bytes,
+            workers=self.pool.up,
+            failures=self.pool.failures,
+            waiting_chars=self.pool.load[1],
+            chars_per_s=self.pool.speed.chars_per_s,
+        )
+
+
+@asynccontextmanager
+async def compressing(
+    settings: given.Settings,
+    pool: BackendPool,
+    selector: Selector,
+    secret: bytes,
+    clock: Callable[[], float],
+) -> AsyncIterator[Compressing]:
+    """Its processes are started, and not waited for: until one is ready, prompts go out as they
+    came."""
+    compression = settings.compression
+    order = _order(compression)
+    rules = PoolRules(workers=compression.workers, hang_s=compression.hang_s)
+    async with WorkerPool(lambda: started(order, command), rules, clock) as workers:
+        cache = SegmentCache(int(compression.cache_mib * 2**20))
+        flights = Flights(cache, workers.submit)
+        stage = Compression(
+            pool=workers,
+            cache=cache,
+            flights=flights,
+            outlook=Outlook(pool, selector),
+            rules=_rules(settings),
+            options=_options(settings, secret),
+            clock=clock,
+        )
+        try:
+            yield Compressing(stage, workers, cache, flights)
+        finally:
+            stage.close()
+
+
+def _order(compression: given.Compression) -> Open:
+    """With the embedded engine's model for surprisal, where it has been fetched."""
+    model, tokenizer_json = compression.model or None, None
+    if compression.compressor == "surprisal" and model is None and (embedded := model_path()):
+        model = str(embedded)
+    if model is not None and model.endswith(".gguf"):
+        tokenizer_json = tokenizer_parts(Path(model)).tokenizer_json
+    return Open(
+        CompressorChoice(
+            name=compression.compressor,
+            model=model,
+            model_revision=compression.model_revision or None,
+            placement=Placement(device=compression.device, dtype=compression.dtype),
+            language=compression.language,
+            tokenizer_json=tokenizer_json,
+        ),
+        Protection(keep=compression.keep, quotes=compression.quotes),
+    )
+
+
+def _rules(settings: given.Settings) -> SegmentRules:
+    compression, documents = settings.compression, settings.documents
+    return SegmentRules(
+        marks=Marks(
+            parts="parts" in compression.documents,
+            member="member" in compression.documents,
+            delimited="delimited" in compression.documents,
+            start=documents.start,
+            end=documents.end,
+            fence=documents.fence,
+        ),
+        min_chars=compression.min_chars,
+        tools=compression.tools,
+    )
+
+
+def _options(settings: given.Settings, secret: bytes) -> StageOptions:
+    compression = settings.compression
+    return StageOptions(
+        switch=Switch(compression.mode),
+        models={
+            name: Switch(model.compression)
+            for name, model in settings.models.items()
+            if model.compression
+        },
+        forbidden=frozenset(key.tenant for key in settings.keys if not key.compression),
+        by_header=compression.by_header,
+        rate=compression.rate,
+        min_tokens=compression.min_tokens,
+        deadline_s=compression.deadline_s,
+        margin_s=compression.margin_s,
+        speculative=compression.speculative,
+        secret=secret,
+    )

@@ -1,0 +1,68 @@
+"""The ledger that the settings ask for, for a process that keeps one: the only one, or the parent
+of workers.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from prefold.measurement.ledger.digests import Digests
+from prefold.measurement.ledger.row import RowRules
+from prefold.measurement.ledger.secret import kept_secret
+from prefold.measurement.ledger.writer import Bounds, Ledger
+from prefold.proxy.settings import Backend, Settings
+
+log = logging.getLogger(__name__)
+
+Backends = Callable[[], tuple[Backend, ...]]
+DAY_S = 86400.0
+
+
+def deployment_secret(settings: Settings, *, keeps_ledger: bool = True) -> str:
+    """The configured one; else that which a ledger keeps beside itself, so that its digests go on
+    meaning the same; else one of this process alone: then nothing that it seeds leaves it."""
+    if settings.routing.secret:
+        return settings.routing.secret
+    if keeps_ledger and settings.ledger.path and settings.ledger.digests:
+        try:
+            return kept_secret(Path(f"{settings.ledger.path}.key"))
+        except (OSError, ValueError) as error:
+            log.warning("digests of this run cannot be compared with others: %s", error)
+    return secrets.token_hex(32)
+
+
+def ledger_of(settings: Settings, secret: bytes, backends: Backends) -> Ledger:
+    """Not started. `backends` are those there are now, for their labels."""
+    ledger = settings.ledger
+    return Ledger(
+        Path(ledger.path),
+        bounds=Bounds(max_bytes=ledger.max_mib * 2**20, max_age_s=ledger.max_age_days * DAY_S),
+        rules=RowRules(
+            digests=Digests(secret), labels=Labels(backends), token_times=ledger.token_times
+        ),
+    )
+
+
+class Labels:
+    """Of a backend, as JSON; made anew when the backends change. For one thread."""
+
+    def __init__(self, backends: Backends) -> None:
+        self._backends = backends
+        self._known: tuple[Backend, ...] = ()
+        self._labels: dict[str, str] = {}
+
+    def __call__(self, name: str) -> str | None:
+        backends = self._backends()
+        if backends is not self._known:
+            self._known = backends
+            self._labels = {
+                backend.name: msgspec.json.encode(backend.labels, order="sorted").decode()
+                for backend in backends
+                if backend.labels
+            }
+        return self._labels.get(name)

@@ -1,0 +1,119 @@
+"""The schema, its documentation, and files of other versions."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from prefold.measurement.ledger import reader
+from prefold.measurement.ledger.reader import open_ledger
+from prefold.measurement.ledger.schema import (
+    MIGRATIONS,
+    VERSION,
+    LedgerError,
+    columns,
+    open_for_writing,
+)
+from tests.support.ledger import ledger, record, rows_of
+
+DOC = Path(__file__).parents[4] / "docs" / "ledger.md"
+NEXT = (*MIGRATIONS, "ALTER TABLE request_rows ADD COLUMN more INTEGER")
+
+
+def opened(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(path, isolation_level=None)
+
+
+def test_the_documented_columns_are_those_there_are(tmp_path: Path) -> None:
+    """In the same order, for the file, the reader and the page."""
+    connection = opened(tmp_path / "l")
+    open_for_writing(connection)
+    there = columns(connection)
+    connection.close()
+
+    assert tuple(there) == reader.COLUMNS
+    assert re.findall(r"^\| `(\w+)` \|", DOC.read_text().split("## What is not")[0], re.M) == there
+
+
+def test_an_empty_file_becomes_a_ledger(tmp_path: Path) -> None:
+    """Version 0 is nothing at all."""
+    (tmp_path / "l").touch()
+    kept = ledger(tmp_path / "l")
+    kept.add(record())
+    kept.write()
+
+    assert len(rows_of(tmp_path / "l")) == 1
+    with open_ledger(tmp_path / "l") as read:
+        assert read.version == VERSION
+
+
+def test_a_file_of_an_earlier_version_keeps_its_rows(tmp_path: Path) -> None:
+    """Each step is made once, and again it is nothing to do."""
+    path = tmp_path / "l"
+    kept = ledger(path)
+    kept.add(record(request_id="before"))
+    kept.write()
+    connection = opened(path)
+    for _ in range(2):
+        open_for_writing(connection, NEXT)
+    assert columns(connection, "request_rows")[-1] == "more"
+    assert connection.execute("SELECT request_id, more FROM request_rows").fetchall() == [
+        ("before", None)
+    ]
+    assert connection.execute("PRAGMA user_version").fetchone() == (VERSION + 1,)
+    connection.close()
+
+
+def test_a_step_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+    """Also what earlier statements of it had done."""
+    path = tmp_path / "l"
+    connection = opened(path)
+    open_for_writing(connection)
+    steps = (*MIGRATIONS, "ALTER TABLE request_rows ADD COLUMN more; ALTER TABLE nothing ADD x")
+    with pytest.raises(sqlite3.OperationalError):
+        open_for_writing(connection, steps)
+    assert "more" not in columns(connection, "request_rows")
+    assert connection.execute("PRAGMA user_version").fetchone() == (VERSION,)
+    connection.close()
+
+
+def test_a_file_of_a_later_version_is_left_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither written nor read nor moved aside: what it means is not known here."""
+    path = tmp_path / "l"
+    connection = opened(path)
+    open_for_writing(connection, NEXT)
+    connection.close()
+    before = path.read_bytes()
+
+    kept = ledger(path)
+    kept.add(record())
+    kept.write()
+
+    assert path.read_bytes() == before
+    assert f"of version {VERSION + 1}" in caplog.text
+    with pytest.raises(LedgerError, match=f"of version {VERSION + 1}"), open_ledger(path):
+        pass
+    assert [file.name for file in tmp_path.iterdir() if "corrupt" in file.name] == []
+
+
+def test_a_database_of_something_else_is_left_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A wrong path must not cost anybody their data."""
+    path = tmp_path / "theirs"
+    connection = opened(path)
+    connection.execute("CREATE TABLE theirs (a)")
+    connection.close()
+    before = path.read_bytes()
+
+    kept = ledger(path)
+    kept.add(record())
+    kept.write()
+
+    assert "a database of something else" in caplog.text
+    assert path.read_bytes() == before
