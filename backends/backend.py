@@ -12,6 +12,7 @@ from typing import Literal, Protocol
 from prefold.backends.engine import Engine, EngineFacts
 from prefold.backends.health import Health, HealthRules, Outcome
 from prefold.backends.kv_events.subscriber import Source
+from prefold.backends.line import Line
 from prefold.backends.prediction import Prediction
 from prefold.backends.rate import PrefillRate
 
@@ -119,6 +120,7 @@ class Backend:
         """The mode is a verdict, not the lack of one: a comparison that failed is tried again."""
         self.rate = PrefillRate()
         self.prediction = Prediction()
+        self.line = Line()
         self.load = Load()
         self.witness: Witness | None = None
         self.on_change: Callable[[], None] = _nobody
@@ -137,6 +139,15 @@ class Backend:
     @queued_tokens.setter
     def queued_tokens(self, tokens: int) -> None:
         self.load.add(0, tokens - self.load.queued_tokens)
+
+    def ahead_tokens(self, now: float) -> int:
+        """`queued_tokens`, less what should be done by now of the first of them: as far as the rate
+        is known, and nobody else's requests may be computed first."""
+        queued, line = self.load.queued_tokens, self.line
+        rate = self.rate.tokens_per_s
+        if not queued or rate is None or queued != line.total:
+            return queued
+        return queued - line.done_tokens(rate, now)
 
     @property
     def has_room(self) -> bool:
@@ -204,12 +215,14 @@ class Lease:
         self._queued = uncached_tokens
         self._open = True
         backend.load.add(1, uncached_tokens)
+        backend.line.join(self, uncached_tokens, now)
         self._trial = backend.health.started(now)
 
-    def prefilled(self) -> None:
+    def prefilled(self, now: float) -> None:
         """The first token is out: this prompt is no longer work ahead of others."""
         if self._queued:
             self.backend.load.add(0, -self._queued)
+            self.backend.line.leave(self, now)
             self._queued = 0
 
     def release(self, outcome: Outcome, now: float) -> None:
@@ -219,6 +232,7 @@ class Lease:
         self._open = False
         backend = self.backend
         backend.load.add(-1, -self._queued)
+        backend.line.leave(self, now)
         self._queued = 0
         if backend.witness is not None:
             if outcome is Outcome.FAILURE and backend.health.gone:

@@ -61,6 +61,10 @@ class EngineFacts:
     capacity: Capacity | None = None
     running: int | None = None
     waiting: int | None = None
+    kv_usage: float | None = None
+    """Share of its KV cache that requests under way hold, 0 to 1."""
+    preemptions: int | None = None
+    """Requests whose memory it took back since it started, to compute them again."""
     started: float | None = None
     """When its process started, by its own clock."""
     prompt_tokens_total: int | None = None

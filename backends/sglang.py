@@ -67,6 +67,7 @@ class SgLang:
             capacity=_capacity(info),
             running=_sum(loads, "num_running_reqs"),
             waiting=_sum(loads, "num_waiting_reqs"),
+            kv_usage=_fullest(loads),
             prompt_tokens_total=_sum(loads, "total_prefill_uncached_tokens"),
             version=version if isinstance(version := info.get("version"), str) else None,
             ranks=ranks,
@@ -127,6 +128,13 @@ async def _loads(endpoint: Endpoint) -> list[dict[str, Any]]:
 def _sum(loads: list[dict[str, Any]], member: str) -> int | None:
     values = [value for load in loads if type(value := load.get(member)) is int]
     return sum(values) if values else None
+
+
+def _fullest(loads: list[dict[str, Any]]) -> float | None:
+    usages = [
+        float(usage) for load in loads if isinstance(usage := load.get("token_usage"), int | float)
+    ]
+    return max(usages, default=None)
 
 
 def _capacity(info: dict[str, Any]) -> Capacity | None:

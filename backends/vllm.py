@@ -36,9 +36,11 @@ RUNNING = "vllm:num_requests_running"
 WAITING = "vllm:num_requests_waiting"
 CACHE_CONFIG = "vllm:cache_config_info"
 COMPUTED = "vllm:prompt_tokens_total"
+KV_USAGE = "vllm:kv_cache_usage_perc"
+PREEMPTIONS = "vllm:num_preemptions_total"
 STARTED = "process_start_time_seconds"
 ENGINE = "engine"
-WANTED = (RUNNING, WAITING, CACHE_CONFIG, COMPUTED, STARTED)
+WANTED = (RUNNING, WAITING, CACHE_CONFIG, COMPUTED, STARTED, KV_USAGE, PREEMPTIONS)
 
 
 class Vllm:
@@ -75,6 +77,8 @@ class Vllm:
             capacity=capacity,
             running=total(found, RUNNING),
             waiting=total(found, WAITING),
+            kv_usage=max((sample.value for sample in found.get(KV_USAGE, [])), default=None),
+            preemptions=total(found, PREEMPTIONS),
             started=started[0].value if started else None,
             prompt_tokens_total=total(found, COMPUTED),
             ranks=len(ranks) or None,

@@ -93,8 +93,9 @@ def _single_words(text: str, start: int, end: int) -> list[tuple[int, int]]:
             continue
         core = word.lstrip(LEADING)
         first += len(word) - len(core)
-        core = core.rstrip(TRAILING)
-        core += ")" if core.endswith("(") else ""  # of a call
+        whole, core = core, core.rstrip(TRAILING)
+        if core.endswith("(") and whole[len(core) :].startswith(")"):
+            core += ")"  # of a call
         if not _is_exact(core):
             continue
         last = first + len(core)

@@ -143,19 +143,20 @@ class Flights:
     def _flight(self, key: bytes, text: str, rate: float) -> _Flight:
         """Raises Unavailable."""
         flight = self._flights.get(key)
-        if flight is not None:
+        if flight is not None and not flight.job.spans.done():
             self.shared += 1
             return flight
-        flight = self._flights[key] = _Flight(self._submit(text, rate))
+        made = self._flights[key] = _Flight(self._submit(text, rate))
         length = len(text)
 
         def landed(spans: asyncio.Future[Sequence[int]]) -> None:
-            del self._flights[key]
+            if self._flights.get(key) is made:
+                del self._flights[key]
             if spans.cancelled() or spans.exception() is not None:
                 return
             kept = kept_of(spans.result(), length)
             if kept is not None:
                 self._cache.put(key, kept)
 
-        flight.job.spans.add_done_callback(landed)
-        return flight
+        made.job.spans.add_done_callback(landed)
+        return made

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from prefold.measurement.compression import CompressionTally
 from prefold.measurement.distribution import Distribution, Histogram
+from prefold.measurement.divergence.tally import DivergenceTally
 from prefold.measurement.record import RequestOutcome, RequestRecord
 from prefold.measurement.sketch import Sketch
 
@@ -90,15 +91,17 @@ class Tally:
     def add(self, record: RequestRecord) -> None:
         self.requests += 1
         self.documents_moved += record.documents_moved
-        start = record.received
+        last = record.received
+        # Time spent on compression is no time of matching.
+        starts = (last, record.parsed, record.compressed or record.encoded, record.matched)
         ends = (record.parsed, record.encoded, record.matched, record.chosen)
-        for stage, end in zip(self.stages, ends, strict=True):
-            if end is None:
+        for stage, start, end in zip(self.stages, starts, ends, strict=True):
+            if start is None or end is None:
                 break
             stage.add(end - start)
-            start = end
+            last = end
         else:
-            self.overhead.add(start - record.received)
+            self.overhead.add(last - record.received)
         if record.outcome is RequestOutcome.OK:
             self._add_tokens(record)
             self._add_times(record)
@@ -170,6 +173,7 @@ class Books:
         self.retries: Counter[str] = Counter()
         """Attempts that were followed by another one, by the backend that failed."""
         self.compression = CompressionTally()
+        self.divergences = DivergenceTally()
 
     def add(self, record: RequestRecord) -> None:
         kind = (
@@ -188,6 +192,8 @@ class Books:
             self.retries.update(record.failed_backends)
         if record.compression:
             self.compression.add(record)
+        if record.divergence is not None:
+            self.divergences.add(record.divergence)
 
     def __iter__(self) -> Iterator[tuple[Kind, Tally]]:
         for kind, tally in self._tallies.items():

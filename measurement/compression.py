@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import msgspec
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -17,6 +18,7 @@ from prometheus_client.registry import Collector
 from prefold.measurement.distribution import Histogram
 from prefold.measurement.record import RequestRecord
 
+SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 ERROR_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
@@ -56,10 +58,16 @@ class CompressionTally:
             lambda: Histogram(ERROR_SECONDS)
         )
         """Of the predicted time to first token, by model and form."""
+        self.seconds: defaultdict[tuple[str, str], Histogram] = defaultdict(
+            lambda: Histogram(SECONDS)
+        )
+        """That requests spent here."""
 
     def add(self, record: RequestRecord) -> None:
         model, form = record.model, record.compression
         self.requests[model, form, record.compression_reason] += 1
+        if record.encoded is not None and record.compressed is not None:
+            self.seconds[model, form].add(record.compressed - record.encoded)
         if record.removed_tokens:
             self.removed_tokens[model] += record.removed_tokens
         if record.shadow_tokens:
@@ -72,6 +80,25 @@ class CompressionTally:
             gains = self.gains[model]
             gains.predicted += record.fallback_token - record.predicted_token
             gains.measured += record.fallback_token - first
+
+    def report(self) -> dict[str, Any]:
+        """By model, as the /report page shows it. The gains are of compressed streams whose TTFT
+        was predicted (mode auto), in seconds; None where there were none."""
+        models: dict[str, Any] = {}
+        for (model, form, reason), count in self.requests.items():
+            gains = self.gains.get(model)
+            made = models.setdefault(
+                model,
+                {
+                    "requests": {},
+                    "removed_tokens": self.removed_tokens[model],
+                    "shadow_tokens": self.shadow_tokens[model],
+                    "predicted_gain_s": None if gains is None else round(gains.predicted, 3),
+                    "measured_gain_s": None if gains is None else round(gains.measured, 3),
+                },
+            )
+            made["requests"][f"{form}: {reason}"] = count
+        return models
 
 
 class CompressionCollector(Collector):
@@ -120,9 +147,15 @@ class CompressionCollector(Collector):
             "How far the predicted TTFT of the form that was sent was off",
             labels=("model", "form"),
         )
-        for kind, seconds in tally.errors.items():
-            errors.add_metric(kind, list(seconds.cumulative()), seconds.sum)
-        yield from (predicted, measured, errors)
+        spent = HistogramMetricFamily(
+            "prefold_compression_seconds",
+            "What compression added to the time before the upstream call",
+            labels=("model", "form"),
+        )
+        for times, by_kind in ((errors, tally.errors), (spent, tally.seconds)):
+            for kind, seconds in by_kind.items():
+                times.add_metric(kind, list(seconds.cumulative()), seconds.sum)
+        yield from (predicted, measured, errors, spent)
         yield from _of_state(self._state())
 
 

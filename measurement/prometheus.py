@@ -16,6 +16,7 @@ from prometheus_client.registry import Collector
 from prefold.measurement.books import STAGES, Books, Kind, Tally
 from prefold.measurement.compression import CompressionCollector, CompressorState
 from prefold.measurement.distribution import Histogram
+from prefold.measurement.divergence.tally import DivergenceCollector
 from prefold.measurement.ledger.writer import LedgerFigures
 
 Labels = tuple[str, ...]
@@ -60,6 +61,7 @@ class Metrics:
         self._registry.register(_BackendCollector(backends))
         self._registry.register(_LedgerCollector(ledger))
         self._registry.register(CompressionCollector(books.compression, compressor))
+        self._registry.register(DivergenceCollector(lambda: books.divergences))
 
     def add(self, collector: Collector) -> None:
         """More metrics, of a part that is not always there."""

@@ -11,6 +11,8 @@ from itertools import pairwise
 
 import msgspec
 
+from prefold.measurement.divergence.record import Divergence
+
 
 class RequestOutcome(StrEnum):
     OK = "ok"
@@ -99,6 +101,8 @@ class RequestRecord(msgspec.Struct, kw_only=True):
     """Keys of the beginnings of the prompt, one for each full block; meant for keyed digests."""
     conversation: int | None = None
     """Likewise a key."""
+    divergence: Divergence | None = None
+    """Where it parts from a recent prompt; None: that was not looked at."""
 
     @property
     def ttft_s(self) -> float | None:
@@ -122,6 +126,7 @@ class RequestRecord(msgspec.Struct, kw_only=True):
         for stage, end in (
             ("parse", self.parsed),
             ("encode", self.encoded),
+            *((("compress", self.compressed),) if self.compressed is not None else ()),
             ("match", self.matched),
             ("choose", self.chosen),
         ):

@@ -18,6 +18,9 @@ DEFINITIONS = {
     "prediction": "by mode; error: expected minus reported cached tokens, absolute and signed",
     "index_corrections": "tokens that reports showed not to be cached, or to be cached after all",
     "documents_moved": "documents of RAG prompts sent in another place than they came in",
+    "divergence": "where prompts part from recent ones, of a sample; what was lost by it, in tokens",
+    "compression": "requests by form sent, and why; gains: the TTFT predicted for the prompt as it"
+    " came, less that of the form sent, predicted and measured",
     "quantiles": "DDSketch, relative error at most 1 %",
 }
 
@@ -32,6 +35,8 @@ def report(books: Books) -> dict[str, Any]:
             name: _totals([(kind, tally) for kind, tally in kinds if kind.backend == name])
             for name in names
         },
+        "divergence": books.divergences.report(),
+        "compression": books.compression.report(),
         "definitions": DEFINITIONS,
     }
 

@@ -22,6 +22,7 @@ from prefold.prefix_index.emptying import Emptying
 from prefold.prefix_index.index import RIGHT, Correction, Placement, PrefixMatch
 from prefold.prefix_index.prefix import Prefix
 from prefold.prefix_index.recency import Recency
+from prefold.prefix_index.reuse import ReuseEstimate
 from prefold.prefix_index.room import Room
 from prefold.prefix_index.runs import Run, find
 
@@ -44,13 +45,20 @@ class BlockLru:
     """
 
     def __init__(
-        self, capacity_tokens: int, block_tokens: int, *, most_tokens: int | None = None
+        self,
+        capacity_tokens: int,
+        block_tokens: int,
+        *,
+        most_tokens: int | None = None,
+        reuse: ReuseEstimate | None = None,
     ) -> None:
-        """`most_tokens` bounds what reports may raise the capacity to (None: not above it).
-        Raises ValueError unless at least one block fits."""
+        """`most_tokens` bounds what reports may raise the capacity to (None: not above it). `reuse`
+        learns from this cache, and says what its blocks are worth (None: each as if asked for
+        again). Raises ValueError unless at least one block fits."""
         if not 1 <= block_tokens <= capacity_tokens:
             raise ValueError(f"no block of {block_tokens} tokens fits {capacity_tokens} tokens")
         self._block = block_tokens
+        self._reuse = reuse
         most = max(most_tokens or 0, capacity_tokens)
         self._room = Room(capacity_tokens // block_tokens, most // block_tokens)
         self.clear()
@@ -77,7 +85,7 @@ class BlockLru:
     def clear(self) -> None:
         """What was learned of its size stays."""
         self._root = Run(array("Q"), None, None)
-        self._recency = Recency(self._room)
+        self._recency = Recency(self._room, self._reuse)
         self._emptying = Emptying()
         self._era = object()
 
@@ -90,11 +98,13 @@ class BlockLru:
         # All of the prompt takes room, also what is not known of it yet.
         blocks = min(max(len(keys), prefix.length // self._block), self._room.blocks)
         evicted = self._recency.size + blocks - known - self._room.blocks
-        return PrefixMatch(self._reusable(prefix, known), max(evicted, 0) * self._block)
+        lost = self._recency.worth(evicted, path) * self._block if evicted > 0 else 0.0
+        return PrefixMatch(self._reusable(prefix, known), lost)
 
     def begin(self, prefix: Prefix, now: float) -> Placement:
         """Inserted at once. Of a prompt larger than the cache, the head is."""
         keys = self._keys(prefix)
+        self._pass_time(now)
         path, known, inside = find(self._root, keys)
         parts = parts_of(path, known)
         believed = believed_blocks(parts) if path and path[-1].doubted else known
@@ -118,6 +128,7 @@ class BlockLru:
         if not placement.open or placement.era is not self._era:
             return
         placement.open = False
+        self._pass_time(now)
         keys = self._keys(placement.prefix)
         if computed:
             self._join(self._touch(keys, None, *find(self._root, keys)))
@@ -180,6 +191,11 @@ class BlockLru:
         promoted = recency.believe(last.stamp)
         return Correction(found_tokens=(found - believed + promoted) * self._block)
 
+    def _pass_time(self, now: float) -> None:
+        self._recency.now = now
+        if self._reuse is not None:
+            self._reuse.now = max(self._reuse.now, now)
+
     def _keys(self, prefix: Prefix) -> Sequence[int]:
         chain = prefix.chain(self._block)
         return chain if len(chain) <= self._room.most else chain[: self._room.most]
@@ -202,6 +218,9 @@ class BlockLru:
             parent.children[keys[known]] = leaf
             recency.add(leaf)
             path.append(leaf)
+        if owner is not None:
+            for run in path:
+                recency.ask_for(run)
         for run in reversed(path):
             recency.renew(run)
         if owner is None:
@@ -215,7 +234,7 @@ class BlockLru:
         """They were touched just now: those with one way on become one run again."""
         above = self._root
         for run in path:
-            if above is self._root or len(above.children) > 1 or run.doubted != above.doubted:
+            if above is self._root or not above.is_like(run):
                 above = run
                 continue
             self._recency.absorb(run)

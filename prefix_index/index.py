@@ -28,10 +28,11 @@ class PrefixMatch(NamedTuple):
     """What a backend's cache is worth to a prompt, in tokens."""
 
     cached_tokens: int
-    evicted_tokens: int
+    evicted_reuse: float
+    """Of the tokens that would be evicted for it, those that are expected to be asked for again."""
 
 
-NOTHING = PrefixMatch(0, 0)
+NOTHING = PrefixMatch(0, 0.0)
 
 
 class Correction(NamedTuple):
@@ -53,8 +54,8 @@ class CacheModel(Protocol):
     """How one backend's prefix cache behaves. All counts are in tokens."""
 
     def match(self, prefix: Prefix) -> PrefixMatch:
-        """How much of this prompt would be reused, were it sent now, and how much of what is held
-        would be lost by that."""
+        """How much of this prompt would be reused, were it sent now, and what is lost by that of
+        what is held."""
 
     def begin(self, prefix: Prefix, now: float) -> Placement:
         """It is being sent: believed from here on, so that a burst sees itself."""

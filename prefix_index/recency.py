@@ -7,18 +7,37 @@ A run comes after its descendants, so the oldest one is a leaf. Sizes are in blo
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Collection
 
+from prefold.prefix_index.reuse import ReuseEstimate
 from prefold.prefix_index.room import Room
 from prefold.prefix_index.runs import Run
+
+VICTIMS = 32
+"""Runs that are looked at to tell what would be evicted; the rest is taken to be like them."""
 
 
 class Recency:
     """Mutable. As much is believed as there is room for, and remembered as there can ever be."""
 
-    __slots__ = ("_believed", "clock", "demoted", "doubted", "doubted_size", "room", "size")
+    __slots__ = (
+        "_believed",
+        "_reuse",
+        "clock",
+        "demoted",
+        "doubted",
+        "doubted_size",
+        "now",
+        "room",
+        "size",
+    )
 
-    def __init__(self, room: Room) -> None:
+    def __init__(self, room: Room, reuse: ReuseEstimate | None) -> None:
+        """`reuse` None: whatever is evicted counts as asked for again."""
         self.room = room
+        self._reuse = reuse
+        self.now = 0.0
+        """Of what happens next."""
         self._believed: OrderedDict[Run, None] = OrderedDict()
         """Least recently used first."""
         self.doubted: OrderedDict[Run, None] = OrderedDict()
@@ -61,6 +80,7 @@ class Recency:
         """It was touched: the youngest of all, and believed."""
         self.clock += 1
         run.stamp = self.clock
+        run.touched = self.now
         if run.doubted:
             run.doubted = False
             del self.doubted[run]
@@ -70,11 +90,40 @@ class Recency:
         else:
             self._believed.move_to_end(run)
 
+    def ask_for(self, run: Run) -> None:
+        """One more request wants it; before `renew`."""
+        if self._reuse is None:
+            return
+        if run.uses and not run.doubted:
+            self._reuse.reused(run.uses, self.now - run.touched, len(run.keys))
+        run.uses += 1
+
+    def worth(self, blocks: int, besides: Collection[Run]) -> float:
+        """Of the oldest so many blocks that are believed, those of `besides` left out, how many are
+        expected to be asked for again."""
+        reuse = self._reuse
+        if reuse is None:
+            return blocks
+        worth, seen, looks = 0.0, 0, VICTIMS
+        for run in self._believed:
+            if run in besides:
+                continue
+            count = min(blocks - seen, len(run.keys))
+            worth += count * reuse.value(run.uses, reuse.now - run.touched)
+            seen += count
+            looks -= 1
+            if seen >= blocks or not looks:
+                break
+        return worth * blocks / seen if seen else 0.0
+
     def make_room(self) -> None:
         """Forget what is too much to remember, and doubt what there is no room for."""
         excess = self.size + self.doubted_size - self.room.most
         while excess > 0:
-            excess -= self.cut(next(iter(self.doubted or self._believed)), excess)
+            run = next(iter(self.doubted or self._believed))
+            if not run.doubted:
+                self._note_evicted(run, min(excess, len(run.keys)))
+            excess -= self.cut(run, excess)
         while (excess := self.size - self.room.blocks) > 0:
             run = next(iter(self._believed))
             self._demote(run if len(run.keys) <= excess else self._cut_off(run, excess))
@@ -130,6 +179,10 @@ class Recency:
             count += len(run.keys)
         return count
 
+    def _note_evicted(self, run: Run, blocks: int) -> None:
+        if self._reuse is not None:
+            self._reuse.evicted(run.uses, self.now - run.touched, blocks)
+
     def _cut_off(self, run: Run, blocks: int) -> Run:
         """The last so many blocks of the oldest believed run as a run of their own."""
         tail = run.split_tail(blocks)
@@ -144,8 +197,9 @@ class Recency:
         self.size -= len(run.keys)
         self.doubted_size += len(run.keys)
         self.demoted += len(run.keys)
+        self._note_evicted(run, len(run.keys))
         children = tuple(run.children.values())
-        if len(children) == 1 and children[0].stamp == run.stamp:
+        if children and children[0].stamp == run.stamp and run.is_like(children[0]):
             # The rest of what was one run, block by block: one again.
             del self.doubted[children[0]]
             run.swallow(children[0])

@@ -72,4 +72,5 @@ def _uses(uses: int) -> int:
 
 
 def _age(age_s: float) -> int:
-    return min(int(max(age_s, 0.0) / YOUNGEST_S).bit_length(), AGES - 1)
+    longest = YOUNGEST_S * 2**AGES
+    return min(int(min(max(age_s, 0.0), longest) / YOUNGEST_S).bit_length(), AGES - 1)

@@ -9,13 +9,14 @@ from array import array
 from collections.abc import Sequence
 
 from prefold.prefix_index.index import Placement
+from prefold.prefix_index.reuse import USES
 
 
 class Run:
     """Consecutive blocks with one history: touched last by the same request, one way in, and
     branching only after the last of them."""
 
-    __slots__ = ("children", "doubted", "keys", "owner", "parent", "stamp")
+    __slots__ = ("children", "doubted", "keys", "owner", "parent", "stamp", "touched", "uses")
 
     def __init__(
         self,
@@ -34,6 +35,10 @@ class Run:
         """When it was touched last: greater than that of all runs behind it."""
         self.doubted = doubted
         """Remembered, but not believed to be in the engine's cache any more."""
+        self.touched = 0.0
+        """The time of that."""
+        self.uses = 0
+        """Requests that asked for it."""
         self.children: dict[int, Run] = {}
         """By their first key."""
 
@@ -45,7 +50,7 @@ class Run:
     def split(self, at: int) -> Run:
         """A new run takes the first `at` blocks, as the parent of this one."""
         assert self.parent is not None
-        head = Run(self.keys[:at], self.parent, self.owner, self.stamp, doubted=self.doubted)
+        head = self._part(self.keys[:at], self.parent)
         self.parent.children[head.keys[0]] = head
         del self.keys[:at]
         self.parent = head
@@ -54,13 +59,24 @@ class Run:
 
     def split_tail(self, blocks: int) -> Run:
         """A new run takes the last so many blocks, as the only child of this one."""
-        tail = Run(self.keys[-blocks:], self, self.owner, self.stamp, doubted=self.doubted)
+        tail = self._part(self.keys[-blocks:], self)
         del self.keys[-blocks:]
         tail.children = self.children
         for child in tail.children.values():
             child.parent = tail
         self.children = {tail.keys[0]: tail}
         return tail
+
+    def is_like(self, child: Run) -> bool:
+        """Of one history with it, so that the two need not be told apart any more."""
+        if len(self.children) > 1 or self.doubted != child.doubted:
+            return False
+        return self.uses == child.uses or min(self.uses, child.uses) >= USES
+
+    def _part(self, keys: array[int], parent: Run) -> Run:
+        part = Run(keys, parent, self.owner, self.stamp, doubted=self.doubted)
+        part.touched, part.uses = self.touched, self.uses
+        return part
 
     def swallow(self, child: Run) -> None:
         """Its only child becomes a part of it."""

@@ -18,6 +18,7 @@ from prefold.prefix_index.index import (
     PrefixMatch,
 )
 from prefold.prefix_index.prefix import Prefix
+from prefold.prefix_index.reuse import ReuseEstimate
 
 FIRST_STEP = 1024
 """Units compared at first: few prompts part later than that, unless they part much later."""
@@ -60,7 +61,7 @@ EMPTY = _Content()
 
 
 class _Slot:
-    __slots__ = ("before", "busy", "kept", "now", "released")
+    __slots__ = ("before", "busy", "kept", "now", "released", "uses")
 
     def __init__(self) -> None:
         self.now = EMPTY
@@ -70,6 +71,8 @@ class _Slot:
         self.kept = 0
         """While busy: so many tokens of that are reused."""
         self.released = float("-inf")
+        self.uses = 0
+        """Requests in a row that went on with what it holds."""
 
     def take(self, placement: Placement, common: int) -> None:
         self.before, self.busy, self.kept = self.now, placement, common
@@ -95,14 +98,23 @@ class SlotCache:
     `correct`, before anything else is to be found there.
     """
 
-    def __init__(self, slots: int, context_tokens: int, *, similarity: float = 0.10) -> None:
-        """`context_tokens` is that of one slot; `similarity` is `--slot-prompt-similarity`.
+    def __init__(
+        self,
+        slots: int,
+        context_tokens: int,
+        *,
+        similarity: float = 0.10,
+        reuse: ReuseEstimate | None = None,
+    ) -> None:
+        """`context_tokens` is that of one slot; `similarity` is `--slot-prompt-similarity`; `reuse`
+        learns from these slots, and says what is in them is worth (None: as if asked for again).
         Raises ValueError if there is no slot or no context."""
         if slots < 1 or context_tokens < 1:
             raise ValueError(f"no cache of {slots} slots with {context_tokens} tokens")
         self._count = slots
         self._context = context_tokens
         self._similarity = similarity
+        self._reuse = reuse
         self.clear()
 
     def __repr__(self) -> str:
@@ -133,11 +145,13 @@ class SlotCache:
         if not self._fits(prefix):
             return NOTHING
         slot, common = self._choose(prefix)
-        return PrefixMatch(min(common, max(prefix.length - 1, 0)), slot.now.size - common)
+        reusable = min(common, max(prefix.length - 1, 0))
+        return PrefixMatch(reusable, self._worth(slot, slot.now.size - common))
 
     def begin(self, prefix: Prefix, now: float) -> Placement:
         """Its slot is busy and holds this prompt from here on, or it waits for one. A prompt too
         long for a slot is refused by the engine and changes nothing."""
+        self._pass_time(now)
         placement = Placement(prefix, self.match(prefix).cached_tokens, self._era)
         if self._fits(prefix):
             self._waiting.append(placement)
@@ -150,6 +164,7 @@ class SlotCache:
         if not placement.open or placement.era is not self._era:
             return
         placement.open = False
+        self._pass_time(now)
         for slot in self._slots:
             if slot.busy is placement:
                 slot.busy, slot.before = None, EMPTY
@@ -219,6 +234,28 @@ class SlotCache:
         other.take(placement, other.now.common(placement.prefix))
         return other
 
+    def _pass_time(self, now: float) -> None:
+        if self._reuse is not None:
+            self._reuse.now = max(self._reuse.now, now)
+
+    def _worth(self, slot: _Slot, tokens: int) -> float:
+        """How many of these, which it holds and would lose, are expected to be asked for again."""
+        if self._reuse is None or not tokens:
+            return tokens
+        return tokens * self._reuse.value(slot.uses, self._reuse.now - slot.released)
+
+    def _learn(self, slot: _Slot, common: int, tokens: int) -> None:
+        """It is about to be taken by a prompt of so many tokens."""
+        reuse = self._reuse
+        if reuse is None:
+            return
+        if slot.uses:
+            age = reuse.now - slot.released
+            reuse.reused(slot.uses, age, common)
+            reuse.evicted(slot.uses, age, slot.now.size - common)
+        goes_on = common > self._similarity * tokens
+        slot.uses = slot.uses + 1 if goes_on else 1
+
     def _fits(self, prefix: Prefix) -> bool:
         """The engine wants room for at least one generated token."""
         return prefix.length < self._context
@@ -228,6 +265,7 @@ class SlotCache:
         while self._waiting and any(slot.busy is None for slot in self._slots):
             placement = self._waiting.popleft()
             slot, common = self._choose(placement.prefix)
+            self._learn(slot, common, placement.prefix.length)
             slot.take(placement, common)
             self._chosen = None
 

@@ -11,6 +11,7 @@ import msgspec
 from aiohttp import web
 
 from prefold.backends.backend import Backend
+from prefold.backends.engine import EngineFacts
 from prefold.backends.pool import BackendPool
 from prefold.measurement.books import Books
 from prefold.measurement.prometheus import Metrics
@@ -167,7 +168,8 @@ class AdminHandlers:
 
 def _described(backend: Backend, now: float) -> dict[str, object]:
     """Its state now, no credentials. `queued_tokens`: of prompts whose first token is not out."""
-    models = backend.facts.models if backend.facts is not None else ()
+    facts = backend.facts
+    models = facts.models if facts is not None else ()
     return {
         "name": backend.name,
         "url": backend.url,
@@ -179,6 +181,17 @@ def _described(backend: Backend, now: float) -> dict[str, object]:
         "max_in_flight": backend.max_in_flight,
         "queued_tokens": backend.load.queued_here,
         "models": [model.id for model in models],
+        "engine_load": None if facts is None else _load(facts),
+    }
+
+
+def _load(facts: EngineFacts) -> dict[str, object]:
+    """As the engine said when it was probed last; None what it does not tell."""
+    return {
+        "running": facts.running,
+        "waiting": facts.waiting,
+        "kv_usage": facts.kv_usage,
+        "preemptions": facts.preemptions,
     }
 
 

@@ -9,7 +9,7 @@ from multidict import CIMultiDict
 from prefold.backends.errors import BackendError
 from prefold.measurement.record import RequestOutcome, RequestRecord
 from prefold.proxy.call import Call
-from prefold.proxy.compression.stage import HEADER as COMPRESSION
+from prefold.proxy.compression.switch import HEADER as COMPRESSION
 from prefold.proxy.documents.documents import HEADER as DOCUMENTS
 from prefold.proxy.exchange import Exchange
 from prefold.proxy.headers import downstream_headers

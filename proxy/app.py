@@ -26,7 +26,9 @@ from prefold.proxy import settings as settings_of
 from prefold.proxy.arms import Arm, Arms
 from prefold.proxy.attempts import AttemptRules, Attempts
 from prefold.proxy.catalog import ModelCatalog, ModelSource
+from prefold.proxy.compression.forms import Forms
 from prefold.proxy.compression.wiring import Compressing, compressing, wanted
+from prefold.proxy.divergence import Divergences
 from prefold.proxy.documents.documents import Documents
 from prefold.proxy.documents.marks import Marks
 from prefold.proxy.documents.order import DocumentOrders
@@ -96,6 +98,7 @@ class Own:
     books: Books = field(default_factory=Books)
     suspects: Callable[[Callable[[bytes], bytes]], Suspects] = Suspects
     document_orders: DocumentOrders = field(default_factory=DocumentOrders)
+    forms: Forms = field(default_factory=Forms)
     keeps_ledger: bool = True
     """Otherwise the parent does."""
     emptied: Callable[[str], None] | None = None
@@ -135,7 +138,7 @@ async def build(
         secret = deployment_secret(settings, keeps_ledger=own.keeps_ledger).encode()
         ledger: Ledger | None = None
         if own.keeps_ledger and settings.ledger.path:
-            ledger = ledger_of(settings, secret, lambda: reloader.settings.backends)
+            ledger = ledger_of(settings, secret, lambda: reloader.settings.backends, pool)
             ledger.start()
             stack.callback(ledger.close)
         compression: Compressing | None = None
@@ -193,7 +196,7 @@ async def build(
         )
         if wanted(settings):
             compression = await stack.enter_async_context(
-                compressing(settings, pool, selector, secret, clock)
+                compressing(settings, pool, selector, secret, clock, own.forms)
             )
         attempts = Attempts(
             client=client,
@@ -219,6 +222,7 @@ async def build(
                 notes=notes,
                 arms=arms,
                 compression=None if compression is None else compression.stage,
+                divergences=_divergences(settings, secret),
             ),
             attempts=attempts,
             pins=pins,
@@ -320,6 +324,7 @@ def _weights(settings: Settings) -> Weights:
     routing = settings.routing
     return Weights(
         eviction_price=routing.eviction_price,
+        copy_price=routing.copy_price,
         crowd_price=routing.crowd_price,
         decode_penalty_s=routing.decode_penalty_s,
         noise_relative=routing.noise_relative,
@@ -358,6 +363,11 @@ def documents_of(settings: Settings, orders: DocumentOrders) -> Documents | None
         orders=orders,
     )
     return documents if documents.used else None
+
+
+def _divergences(settings: Settings, secret: bytes) -> Divergences | None:
+    given = settings.diagnosis
+    return Divergences(secret, given.divergence_share) if given.divergence else None
 
 
 def _hints(settings: Settings) -> Hints | None:

@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 # Commands with many options of their own live in their own modules, loaded when named.
 ELSEWHERE = {
     "compress": "prefold.proxy.compress_command:compress",
+    "compress-server": "prefold.proxy.compress_server:compress_server",
+    "diagnose": "prefold.proxy.diagnose_command:diagnose_command",
     "demo": "prefold.proxy.demo.command:demo",
     "ledger": "prefold.proxy.ledger_command:ledger",
     "metrics": "prefold.proxy.metrics_command:metrics",

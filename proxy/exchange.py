@@ -166,7 +166,7 @@ class Exchange:
 
     def _prefilled(self) -> None:
         self._computed = True
-        self._lease.prefilled()
+        self._lease.prefilled(self._clock())
 
     def report(self) -> tuple[bool, PromptReport]:
         """Whether the engine answered the request (an error is no answer, whatever its status),

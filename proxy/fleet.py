@@ -22,8 +22,10 @@ from prefold.backends.engine import (
 from prefold.backends.errors import BackendError
 from prefold.backends.kv_events.discovery import NoEvents
 from prefold.backends.kv_events.subscriber import Source
+from prefold.prefix_index.aged_events import AgedEvents
 from prefold.prefix_index.block_lru import BlockLru
 from prefold.prefix_index.index import CacheModel, PrefixIndex
+from prefold.prefix_index.reuse import ReuseEstimate
 from prefold.prefix_index.slots import SlotCache
 from prefold.proxy.catalog import DIALECTS, ModelCatalog
 from prefold.proxy.errors import NotEncodable
@@ -73,6 +75,9 @@ class Fleet:
         self._endpoint = endpoint
         self._default_capacity_tokens = default_capacity_tokens
         self._default_block_tokens = default_block_tokens
+        # What is asked for again is the traffic's, not the backend's. Slots count in tokens.
+        self._block_reuse = ReuseEstimate()
+        self._slot_reuse = ReuseEstimate()
         self._followed: dict[str, Backend] = {}
         self.doubted: dict[str, _Doubt] = {}
         """Backends whose events said something else than their answers."""
@@ -148,7 +153,8 @@ class Fleet:
             backend.mode = Mode.EVENTS
             backend.mode_reason = "the engine tells what its cache holds"
             backend.prediction.reset()
-            self._index.set_cache(name, cache, cache.block_tokens)
+            guess = BlockLru(cache.capacity_tokens, cache.block_tokens, reuse=self._block_reuse)
+            self._index.set_cache(name, AgedEvents(cache, guess), cache.block_tokens)
             return
         if backend.mode is Mode.EVENTS:
             backend.prediction.reset()
@@ -191,13 +197,16 @@ class Fleet:
     def _cache_model(self, capacity: Capacity | None) -> tuple[CacheModel, int]:
         """And the tokens of its blocks."""
         if isinstance(capacity, SlotCapacity):
-            return SlotCache(slots=capacity.slots, context_tokens=capacity.context_tokens), 1
+            slots = SlotCache(
+                slots=capacity.slots, context_tokens=capacity.context_tokens, reuse=self._slot_reuse
+            )
+            return slots, 1
         if isinstance(capacity, BlockCapacity):
             tokens, block = capacity.blocks * capacity.block_tokens, capacity.block_tokens
-            return BlockLru(capacity_tokens=tokens, block_tokens=block), block
+            return BlockLru(tokens, block, reuse=self._block_reuse), block
         tokens, block = self._default_capacity_tokens, self._default_block_tokens
         most = tokens * GUESS_FACTOR
-        return BlockLru(capacity_tokens=tokens, block_tokens=block, most_tokens=most), block
+        return BlockLru(tokens, block, most_tokens=most, reuse=self._block_reuse), block
 
     async def _difference(self, backend: Backend, model: str) -> str:
         """Why tokens are not exact here; "" if they are. Raises BackendError."""

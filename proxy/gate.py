@@ -25,7 +25,7 @@ MAX_REQUEST_ID_CHARS = 128
 OPEN_PATHS = frozenset(("/health", "/ready"))
 EXPOSED = (
     "X-Request-Id, Retry-After, x-ratelimit-limit-requests, x-ratelimit-remaining-requests,"
-    " X-Prefold-Decision, X-Prefold-Documents"
+    " X-Prefold-Decision, X-Prefold-Documents, X-Prefold-Compression"
 )
 
 

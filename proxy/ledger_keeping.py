@@ -11,8 +11,11 @@ from pathlib import Path
 
 import msgspec
 
+from prefold.backends.backend import Backend as Upstream
+from prefold.backends.pool import BackendPool
 from prefold.measurement.ledger.digests import Digests
 from prefold.measurement.ledger.row import RowRules
+from prefold.measurement.ledger.samples import EngineSample
 from prefold.measurement.ledger.secret import kept_secret
 from prefold.measurement.ledger.writer import Bounds, Ledger
 from prefold.proxy.settings import Backend, Settings
@@ -36,8 +39,11 @@ def deployment_secret(settings: Settings, *, keeps_ledger: bool = True) -> str:
     return secrets.token_hex(32)
 
 
-def ledger_of(settings: Settings, secret: bytes, backends: Backends) -> Ledger:
-    """Not started. `backends` are those there are now, for their labels."""
+def ledger_of(
+    settings: Settings, secret: bytes, backends: Backends, pool: BackendPool | None = None
+) -> Ledger:
+    """Not started. `backends` are those there are now, for their labels; `pool`: the same, for what
+    they say of their load."""
     ledger = settings.ledger
     return Ledger(
         Path(ledger.path),
@@ -45,6 +51,25 @@ def ledger_of(settings: Settings, secret: bytes, backends: Backends) -> Ledger:
         rules=RowRules(
             digests=Digests(secret), labels=Labels(backends), token_times=ledger.token_times
         ),
+        samples=None if pool is None else lambda now: samples_of(pool, now),
+    )
+
+
+def samples_of(pool: BackendPool, now: float) -> list[EngineSample]:
+    """As the last probes had it. May be called from any thread."""
+    return [sample_of(backend, now) for backend in list(pool)]
+
+
+def sample_of(backend: Upstream, now: float) -> EngineSample:
+    facts = backend.facts
+    return EngineSample(
+        at=now,
+        backend=backend.name,
+        running=None if facts is None else facts.running,
+        waiting=None if facts is None else facts.waiting,
+        kv_usage=None if facts is None else facts.kv_usage,
+        preemptions=None if facts is None else facts.preemptions,
+        in_flight=backend.load.here,
     )
 
 

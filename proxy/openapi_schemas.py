@@ -59,6 +59,7 @@ OWN_SCHEMAS: Json = {
         {
             "total": ANY_OBJECT,
             "backends": {"type": "object", "additionalProperties": ANY_OBJECT},
+            "divergence": ANY_OBJECT,
             "definitions": {"type": "object", "additionalProperties": STRING},
             "tokenizers": {"type": "object", "additionalProperties": ANY_OBJECT},
         }
@@ -75,6 +76,7 @@ OWN_SCHEMAS: Json = {
             "max_in_flight": COUNT,
             "queued_tokens": COUNT,
             "models": STRINGS,
+            "engine_load": {"type": ["object", "null"]},
         },
         closed=True,
     ),

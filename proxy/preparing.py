@@ -19,7 +19,9 @@ from prefold.proxy.arms import Arm, Arms
 from prefold.proxy.body_memo import BodyMemo
 from prefold.proxy.call import Call
 from prefold.proxy.catalog import ModelCatalog
-from prefold.proxy.compression.stage import Asked, Compression
+from prefold.proxy.compression.request import Asked
+from prefold.proxy.compression.stage import Compression
+from prefold.proxy.divergence import Divergences
 from prefold.proxy.documents.documents import Documents
 from prefold.proxy.errors import BadRequest, NotSupported, ResponseNotFound
 from prefold.proxy.hints import Hints
@@ -68,9 +70,11 @@ class Preparing:
         notes: LedgerNotes | None = None,
         arms: Arms | None = None,
         compression: Compression | None = None,
+        divergences: Divergences | None = None,
     ) -> None:
         self._arms = arms
         self._compression = compression
+        self._divergences = divergences
         self._pool = pool
         self._catalog = catalog
         self._pins = pins
@@ -99,6 +103,9 @@ class Preparing:
         salt = self._salt(tenant, body.cache_salt)
         encoded = await self._encode(request, body, record, tenant, salt)
         record.encoded = self._clock()
+        if self._divergences is not None:
+            seed = self._seed(record.model, body.cache_salt, tenant)
+            record.divergence = self._divergences.look(body, len(raw), seed, encoded)
         if self._notes is not None and record.conversation is None:
             record.conversation = self._notes.conversation(
                 body, request.headers, tenant, record.model
@@ -138,7 +145,8 @@ class Preparing:
         key = arms.conversation(body, request.headers, tenant, record.model)
         if key is None:
             return None
-        record.conversation = key
+        if self._notes is not None:  # otherwise the ledger is to hold none
+            record.conversation = key
         arm = arms.assign(key, record.model)
         record.arm = None if arm is None else arm.name
         return arm

@@ -19,12 +19,18 @@ from prefold.backends.monitor import Watches
 from prefold.backends.pool import BackendPool
 from prefold.prefix_index.index import PrefixIndex
 from prefold.proxy import settings as given
+from prefold.proxy.compression.wiring import wanted
 from prefold.proxy.discovery.sources import beside
 from prefold.proxy.errors import SettingsError
 from prefold.proxy.kv_events import Feeds
 from prefold.proxy.ranks import rank_headers
 from prefold.proxy.settings import Settings
-from prefold.proxy.settings_checks import checked, with_named_backends, with_secrets
+from prefold.proxy.settings_checks import (
+    arms_without_backends,
+    checked,
+    with_named_backends,
+    with_secrets,
+)
 from prefold.proxy.tls import client_context
 
 log = logging.getLogger(__name__)
@@ -81,6 +87,8 @@ def _different(old: Settings, new: Settings) -> list[str]:
             ]
         else:
             found.append(field.name)
+    if wanted(dataclasses.replace(old, arms=new.arms)) and not wanted(old):
+        found.append("arms")  # they want a compressor, and none was started
     return found
 
 
@@ -247,7 +255,11 @@ class Reloader:
             self._set_arms(new.arms)
             weights = ", ".join(f"{arm.name} {arm.weight:g}" for arm in new.arms)
             log.info("arms and their weights: %s", weights or "none")
+        before = arms_without_backends(self.settings)
         self.settings = dataclasses.replace(self.settings, backends=new.backends, arms=new.arms)
+        for warning in arms_without_backends(self.settings):
+            if warning not in before:
+                log.warning("%s", warning)
         if planned.add or planned.remove:
             added = ", ".join(backend.name for backend in planned.add)
             removed = ", ".join(planned.remove)

@@ -129,15 +129,16 @@ def _print(made: Benefit) -> None:
         console.print(Text(sentence))
     for section in document.sections(made):
         console.print(_table(section))
+        for note in section.notes:
+            console.print(Text(note, style="dim"))
+        console.print()
 
 
 def _table(section: document.Section) -> Table:
     table = Table(
         box=SIMPLE_HEAD,
         title=Text(section.title),
-        caption=Text("\n".join(section.notes)) if section.notes else None,
         title_justify="left",
-        caption_justify="left",
         padding=(0, 0, 0, 1),
     )
     for number, column in enumerate(section.columns):

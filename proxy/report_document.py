@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from prefold.measurement.benefit.benefit import Benefit
@@ -19,6 +19,8 @@ from prefold.measurement.benefit.tally import Group, Savings
 
 SHOWN = ("p50", "p90", "p99")
 UNKNOWN = "-"
+COARSE = 0.5
+"""Of what engines reported, the share below which a simulation is said to miss too much."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +81,16 @@ def _otherwise(told: Counterfactual) -> str:
         if shadow.policy != AS_ROUTED
     )
     routed = told.shadows[0].reused_tokens
-    return f"Simulated, tokens reused: {routed:,} as routed; it would have been: {others}."
+    said = (
+        f"Simulated in whole blocks of {BLOCK_TOKENS} tokens, reused: {routed:,} tokens as routed;"
+        f" it would have been: {others}."
+    )
+    if told.modelled_tokens < told.reported_tokens * COARSE:
+        seen = told.modelled_tokens / told.reported_tokens
+        said += (
+            f" That sees only {seen:.0%} of what engines reported: too coarse for these prompts."
+        )
+    return said
 
 
 def sections(benefit: Benefit, *, full: bool = False) -> Iterator[Section]:
@@ -89,6 +100,8 @@ def sections(benefit: Benefit, *, full: bool = False) -> Iterator[Section]:
     groups = [benefit.total, *benefit.groups]
     yield _group_section(benefit, groups)
     yield _work_section(groups)
+    if any(group.compression and group.compression.gated for group in groups):
+        yield _gate_section(groups)
     yield _latency_section(benefit, groups, full)
     for comparison in benefit.comparisons:
         if comparison.differences:
@@ -128,6 +141,8 @@ def _group_section(benefit: Benefit, groups: Sequence[Group]) -> Section:
     if benefit.limits_ms:
         limits = ", ".join(f"{name} {ms:g} ms" for name, ms in benefit.limits_ms.items())
         notes.append(f"goodput: the share of requests answered within {limits}")
+    if benefit.randomised:
+        notes += [f"{group.name} was served by: {_listed(group.backends)}" for group in groups[1:]]
     if benefit.mixed_conversations:
         notes.append(
             f"{benefit.mixed_conversations:,} conversations were in more than one group: they are"
@@ -165,6 +180,27 @@ def _work_section(groups: Sequence[Group]) -> Section:
             "output: tokens of answers; seen: requests that a compressor saw, tokens it removed and"
             " the time it took them; expected, reported: cached tokens of the same requests, error:"
             " the sum of their differences",
+        ),
+    )
+
+
+def _gate_section(groups: Sequence[Group]) -> Section:
+    return Section(
+        title="What the gate of compression predicted",
+        columns=("group", "shortened", "predicted gain", "actual gain"),
+        rows=[
+            [
+                group.name,
+                f"{gated.gated:,}",
+                _seconds(gated.predicted_gain_s),
+                _seconds(gated.actual_gain_s),
+            ]
+            for group in groups
+            if (gated := group.compression) is not None and gated.gated
+        ],
+        notes=(
+            "sums of TTFTs as they would have been without, which is a prediction in either column,"
+            " less those with, as predicted and as measured; only arms tell the true difference",
         ),
     )
 
@@ -246,8 +282,8 @@ def _curve_section(comparison: Comparison) -> Section:
         title=f"Break-even of {comparison.treated}: TTFT gained against uncached tokens",
         columns=("uncached tokens", comparison.control, comparison.treated, "gain [bounds]"),
         rows=rows,
-        notes=(said, "bounds hold for all bins together with 95 %; uncached: of the prompt as it"
-                     " came, tokens that no backend was believed to hold"),
+        notes=(said, "bounds hold for all bins together with 95 %; uncached: tokens of the prompt"
+                     " as it came, times the share that no backend was believed to hold"),
     )  # fmt: skip
 
 
@@ -296,14 +332,19 @@ def _count(value: int | None) -> str:
     return UNKNOWN if value is None else f"{value:,}"
 
 
+def _listed(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {count:,}" for name, count in counts.items()) or "none"
+
+
 def _percent(share: float | None) -> str:
     return UNKNOWN if share is None else f"{share:.1%}"
 
 
 def _seconds(seconds: float) -> str:
-    if seconds >= 100:
+    size = abs(seconds)
+    if size >= 100:
         return f"{seconds:,.0f} s"
-    return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1000:.0f} ms"
+    return f"{seconds:.1f} s" if size >= 1 else f"{seconds * 1000:.0f} ms"
 
 
 def _number(value: float | None) -> str:

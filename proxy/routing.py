@@ -41,10 +41,10 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     cached_tokens: int
     """Of this prompt, expected to be reused there."""
-    evicted_tokens: int
-    """Of others, expected to be lost by computing this prompt there."""
+    evicted_reuse: float
+    """Tokens of others that would be evicted for it, and are expected to be asked for again."""
     queued_tokens: int
-    """Uncached tokens of requests that were sent there and have no first token yet."""
+    """That are still to be computed of requests that were sent there before."""
     in_flight: int
     """Requests of ours there, in whatever phase."""
     prefill_tokens_per_s: float
@@ -70,16 +70,18 @@ class Weights:
     """What the estimates are worth."""
 
     eviction_price: float = 1.0
-    """Tokens of prefill that an evicted token will cost later. 0: each request looks only at
-    itself, spreads copies of prefixes and pollutes the caches; 1: as if it were asked for again."""
-    crowd_price: float = 12.0
-    """What a token that is held elsewhere costs besides on a busy fleet, in tokens of prefill:
-    computed again, it delays all who come before the queues are empty. In full where the mean queue
-    is as long as the prompt, in proportion below; nothing on an idle fleet, where a copy delays
-    nobody. Never more, so that a hot prefix is copied in the end."""
+    """Tokens of prefill for each evicted token that is expected to be asked for again: it is what
+    that one will have to compute. 0: each request looks only at itself."""
+    copy_price: float = 2.0
+    """The same for each token that is computed although another backend holds it: a second copy
+    takes room that other prefixes will need, and on an idle fleet delays nobody."""
+    crowd_price: float = 5.0
+    """What is added to it on a busy fleet: there a token that is computed again delays all who come
+    before the queues are empty. In full where the mean queue is as long as the prompt, in
+    proportion below, and never more, so that a hot prefix is copied in the end."""
     decode_penalty_s: float = 0.02
     """Delay of prefill by each request in flight: prefill and decode share the engine's steps."""
-    noise_relative: float = 0.05
+    noise_relative: float = 0.02
     noise_s: float = 0.005
     """Scores no further than the greater of the two from the best are as good as the best."""
     noise_work: float = 0.05
@@ -147,17 +149,15 @@ def work_tokens(candidate: Candidate, prompt: RequestShape, weights: Weights) ->
     """What this request itself costs there: its uncached tokens, the price of their room, and on a
     busy fleet that of computing again what another one holds.
 
-    Where the cache is full, computing u tokens evicts about u tokens, so this is (1 + price) x u.
-    Where it is not, tokens that no candidate holds have their room for free, so that it attracts
-    new prefixes; tokens that another one holds pay all the same: a second copy of them takes the
-    room that the next prefix will need.
+    Where no candidate holds them and there is room, tokens cost nothing but themselves: new
+    prefixes are attracted by room, and where there is none, by what nobody is expected to ask for.
+    A second copy of what another one holds pays all the same: it takes the room that the next
+    prefix will need.
     """
     uncached = max(prompt.prompt_tokens - candidate.cached_tokens, 0)
     copied = max(prompt.held_tokens - candidate.cached_tokens, 0)
-    work = uncached + weights.eviction_price * min(uncached, max(candidate.evicted_tokens, copied))
-    if copied and prompt.crowd:
-        work += weights.crowd_price * prompt.crowd * min(uncached, copied)
-    return work
+    work = uncached + weights.eviction_price * candidate.evicted_reuse
+    return work + (weights.copy_price + weights.crowd_price * prompt.crowd) * copied
 
 
 def score_s(candidate: Candidate, prompt: RequestShape, weights: Weights) -> float:

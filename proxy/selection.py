@@ -118,7 +118,7 @@ class Selector:
             return match
         # Where bytes stand for tokens, their counts are brought to the length in tokens.
         scale = shape.length / max(prefix.length, 1)
-        return PrefixMatch(round(match.cached_tokens * scale), match.evicted_tokens)
+        return PrefixMatch(round(match.cached_tokens * scale), match.evicted_reuse)
 
     def _believed(
         self, candidates: Sequence[Backend], matches: Sequence[PrefixMatch], now: float
@@ -128,8 +128,8 @@ class Selector:
             Candidate(
                 name=backend.name,
                 cached_tokens=match.cached_tokens,
-                evicted_tokens=match.evicted_tokens,
-                queued_tokens=backend.queued_tokens,
+                evicted_reuse=match.evicted_reuse,
+                queued_tokens=backend.ahead_tokens(now),
                 in_flight=backend.in_flight,
                 prefill_tokens_per_s=rate,
                 waiting=backend.waiting,

@@ -85,9 +85,10 @@ class Retry:
 class Routing:
     policy: Literal["prefix", "round_robin", "least_load", "rendezvous"] = "prefix"
     eviction_price: NotNegative = 1.0
-    crowd_price: NotNegative = 12.0
+    copy_price: NotNegative = 2.0
+    crowd_price: NotNegative = 5.0
     decode_penalty_s: NotNegative = 0.02
-    noise_relative: NotNegative = 0.05
+    noise_relative: NotNegative = 0.02
     noise_s: NotNegative = 0.005
     noise_work: NotNegative = 0.05
     initial_prefill_tokens_per_s: Positive = 5000.0
@@ -233,6 +234,9 @@ class Compression:
     device: str = "auto"
     dtype: str = "auto"
     language: str = "en"
+    url: str = ""
+    api_key: str = field(default="", repr=False)
+    api_key_file: str = ""
     rate: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 0.5
     min_tokens: Count = 512
     min_chars: Count = 400
@@ -271,6 +275,14 @@ class Ledger:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """What is looked at while requests pass, for `prefold diagnose`: see docs/diagnose.md."""
+
+    divergence: bool = False
+    divergence_share: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.125
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     server: Server = Server()
     timeouts: Timeouts = Timeouts()
@@ -281,6 +293,7 @@ class Settings:
     tokens: Tokens = Tokens()
     health: Health = Health()
     ledger: Ledger = Ledger()
+    diagnosis: Diagnosis = Diagnosis()
     discovery: Discovery = Discovery()
     redis: Redis = Redis()
     documents: Documents = Documents()

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         Settings,
     )
 
-    HasKey = TypeVar("HasKey", Backend, Discovery)
+    HasKey = TypeVar("HasKey", Backend, Compression, Discovery)
 
 SECRETS = frozenset(("admin_key", "api_key", "password", "secret"))
 """Settings that are never shown. Digests of keys are no secrets, long random keys given."""
@@ -72,6 +72,7 @@ def with_secrets(settings: Settings, env: Mapping[str, str]) -> Settings:
         server=dataclasses.replace(server, admin_key=admin_key),
         routing=dataclasses.replace(routing, secret=secret),
         discovery=_with_api_key(settings.discovery, env, "discovery.api_key"),
+        compression=_with_api_key(settings.compression, env, "compression.api_key"),
         redis=dataclasses.replace(redis, password=password),
         backends=tuple(
             _with_api_key(backend, env, f"backends[{number}].api_key")
@@ -117,7 +118,17 @@ def warnings_of(settings: Settings) -> list[str]:
         )
     if settings.arms and not (settings.ledger.path and settings.ledger.digests):
         found.append("arms are set, and no ledger with digests that could tell them apart later")
-    return found
+    return found + arms_without_backends(settings)
+
+
+def arms_without_backends(settings: Settings) -> list[str]:
+    """One line for each arm whose labels no backend has: its requests go where others do."""
+    return [
+        f"arm {arm.name!r}: no backend has its labels, so any backend is taken for it"
+        for arm in settings.arms
+        if not any(arm.labels.items() <= backend.labels.items() for backend in settings.backends)
+        and arm.labels
+    ]
 
 
 def _secret(value: str, file: str, where: str) -> str:
@@ -293,7 +304,9 @@ def _check_documents(documents: Documents) -> None:
 def _check_compression(compression: Compression) -> None:
     if not all(all(pair) for pair in (*compression.keep, *compression.quotes)):
         raise SettingsError("compression.keep, compression.quotes: pairs of texts, none empty")
-    if compression.compressor == "llmlingua2" and not compression.model:
+    if compression.url:
+        _checked_netloc(compression.url, "compression.url")
+    elif compression.compressor == "llmlingua2" and not compression.model:
         raise SettingsError("compression.model: llmlingua2 needs one: a folder or a hub id")
 
 

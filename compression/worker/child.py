@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 from prefold.compression.worker import process
 from prefold.compression.worker.messages import (
@@ -25,9 +26,9 @@ from prefold.compression.worker.messages import (
     report_of,
 )
 
-ENVIRONMENT = tuple(
-    "CUDA HF_ HOME LANG LC_ LD_LIBRARY_PATH MKL_ NVIDIA_ OMP_ PATH TIKTOKEN_ TMPDIR TORCH"
-    " TRANSFORMERS_ XDG_CACHE_HOME".split()
+ENVIRONMENT = (
+    *("CUDA", "HF_", "HOME", "LANG", "LC_", "LD_LIBRARY_PATH", "MKL_", "NVIDIA_", "OMP_", "PATH"),
+    *("TIKTOKEN_", "TMPDIR", "TORCH", "TRANSFORMERS_", "XDG_CACHE_HOME"),
 )
 """What begins so is passed on: models and devices are found by it. The rest may be secrets."""
 
@@ -45,7 +46,7 @@ class Child:
         self,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
-        running: asyncio.subprocess.Process,
+        running: subprocess.Popen[bytes],
         ready: Ready,
     ) -> None:
         self._reader = reader
@@ -75,15 +76,7 @@ async def started(
     ours, theirs = socket.socketpair()
     try:
         with theirs:
-            command = wrap([sys.executable, "-P", "-m", process.__name__, str(theirs.fileno())])
-            running = await asyncio.create_subprocess_exec(
-                *command,
-                pass_fds=[theirs.fileno()],
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.DEVNULL,
-                stderr=asyncio.subprocess.DEVNULL,
-                env=_passed_on(environment),
-            )
+            running = _process(wrap, theirs.fileno(), _passed_on(environment))
     except BaseException:
         ours.close()
         raise
@@ -100,9 +93,23 @@ async def started(
         finally:
             writer.close()
     finally:
-        with suppress(ProcessLookupError):
-            running.kill()
-        await running.wait()
+        running.kill()
+        await asyncio.to_thread(running.wait)
+
+
+def _process(
+    wrap: Callable[[list[str]], list[str]], fd: int, environment: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
+    """Takes a millisecond. Not the loop's own: one whose start is cancelled outlives the loop."""
+    return subprocess.Popen(
+        # -P: what lies in the working directory is not imported.
+        wrap([sys.executable, "-P", "-m", process.__name__, str(fd)]),
+        pass_fds=[fd],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=environment,
+    )
 
 
 def _passed_on(environment: Mapping[str, str]) -> dict[str, str]:

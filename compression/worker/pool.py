@@ -14,8 +14,10 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from types import TracebackType
+from typing import Protocol
 
-from prefold.compression.worker.child import CannotOpen, Child, ChildGone
+from prefold.compression.worker.child import CannotOpen, ChildGone
+from prefold.compression.worker.messages import Ready
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +41,19 @@ class PoolRules:
     hang_s: float = 30.0
     batch_chars: int = 200_000
     queue_chars: int = 10_000_000
+
+
+class Serving(Protocol):
+    """A compressor that is ready: a process of ours, or one behind HTTP."""
+
+    ready: Ready
+
+    @property
+    def pid(self) -> int:
+        """0: none of ours."""
+
+    async def compress(self, jobs: Sequence[tuple[str, float]]) -> list[list[int] | None]:
+        """Raises ChildGone."""
 
 
 class Job:
@@ -73,7 +88,7 @@ class WorkerPool:
 
     def __init__(
         self,
-        start: Callable[[], AbstractAsyncContextManager[Child]],
+        start: Callable[[], AbstractAsyncContextManager[Serving]],
         rules: PoolRules,
         clock: Callable[[], float],
     ) -> None:
@@ -173,7 +188,7 @@ class WorkerPool:
             await asyncio.sleep(pause)
             pause = min(2 * pause, MAX_PAUSE_S)
 
-    def _came_up(self, child: Child) -> None:
+    def _came_up(self, child: Serving) -> None:
         ready = child.ready
         self.name, self.digest = ready.name, ready.digest
         if self.speed.chars_per_s is None:
@@ -183,7 +198,7 @@ class WorkerPool:
         self.pids.add(child.pid)
         log.info("compressor %s is ready, process %d", ready.name, child.pid)
 
-    def _went_down(self, child: Child) -> None:
+    def _went_down(self, child: Serving) -> None:
         self.up -= 1
         self.pids.discard(child.pid)
         if not self.up:
@@ -191,7 +206,7 @@ class WorkerPool:
             self._waiting.clear()
             self._waiting_chars = 0
 
-    async def _one_batch(self, number: int, child: Child) -> None:
+    async def _one_batch(self, number: int, child: Serving) -> None:
         """Raises ChildGone, TimeoutError. The jobs end in any case."""
         jobs = await self._next_batch()
         chars = sum(len(job.text) for job in jobs)

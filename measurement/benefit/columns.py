@@ -27,6 +27,7 @@ UNSTREAMED = "unstreamed_ms"
 OUTPUT = "output_tokens"
 FAILED = "failed"
 UNCACHED = "uncached_tokens"
+HALF = 0.5
 
 SAID = {
     TTFT_CACHED: "TTFT of prompts of which half or more was believed to be cached somewhere",
@@ -83,19 +84,18 @@ class Columns:
 
     def add(self, row: LedgerRow, view: View, conversation: int) -> None:
         ok = row.outcome == OK
-        uncached = uncached_before(row)
+        uncached, share = uncached_before(row), uncached_share(row)
         ttft = self._one(TTFT, view) if ok else nan
-        cached = uncached is not None and 2 * uncached <= (whole_prompt(row) or 0)
         values = {
             TTFT: ttft,
-            TTFT_CACHED: ttft if cached else nan,
-            TTFT_UNCACHED: nan if cached or uncached is None else ttft,
+            TTFT_CACHED: ttft if share is not None and share <= HALF else nan,
+            TTFT_UNCACHED: ttft if share is not None and share > HALF else nan,
             self._decode: self._one(self._decode, view) if ok else nan,
             E2E: self._one(E2E, view) if ok else nan,
             UNSTREAMED: row.end * 1000 if ok and not row.streamed else nan,
             OUTPUT: nan if row.output_tokens is None or not ok else float(row.output_tokens),
             FAILED: nan if row.outcome == CLIENT_GONE else float(not ok),
-            UNCACHED: nan if uncached is None else float(uncached),
+            UNCACHED: nan if uncached is None else uncached,
         }
         self._conversations.append(conversation)
         for name, value in values.items():
@@ -141,18 +141,22 @@ class Columns:
         return numbers, (numbers >= 0) & ~np.isin(numbers, left_out)
 
 
-def whole_prompt(row: LedgerRow) -> int | None:
-    """Tokens of the prompt as it came, by our ids, else by the engine's count and what was taken
-    out before."""
-    if row.original_tokens is not None:
-        return row.original_tokens
-    return None if row.prompt_tokens is None else row.prompt_tokens + (row.removed_tokens or 0)
+def uncached_before(row: LedgerRow) -> float | None:
+    """Tokens of the prompt as it came, times the share of it that no backend was believed to hold.
+
+    What the index believes is of the prompt as it was sent. By the share of it, a prompt that was
+    shortened counts as it would have with nothing done to it, so arms may be compared by it.
+    """
+    share = uncached_share(row)
+    whole = row.original_tokens
+    if whole is None and row.prompt_tokens is not None:
+        whole = row.prompt_tokens + (row.removed_tokens or 0)
+    return None if share is None or whole is None else whole * share
 
 
-def uncached_before(row: LedgerRow) -> int | None:
-    """Of the prompt as it came, tokens that no backend was believed to hold: known before anything
-    was done to it, so arms may be compared by it."""
-    tokens = whole_prompt(row)
-    if tokens is None or row.available_tokens is None:
+def uncached_share(row: LedgerRow) -> float | None:
+    """Of the prompt as it was sent."""
+    sent = row.prompt_tokens if row.sent_tokens is None else row.sent_tokens
+    if not sent or row.available_tokens is None:
         return None
-    return max(tokens - row.available_tokens, 0)
+    return max(1 - row.available_tokens / sent, 0.0)

@@ -112,9 +112,14 @@ def compare(
 
 def _both(one: Columns, other: Columns, metric: str) -> bool:
     """Both have something of it, and one of them something else than zero: where nobody failed,
-    there is nothing to tell apart."""
+    there is nothing to tell apart. Nor is a part told apart that is the whole."""
     values = one.values(metric), other.values(metric)
-    return all(map(len, values)) and any(side.any() for side in values)
+    if not all(map(len, values)) or not any(side.any() for side in values):
+        return False
+    is_part = metric in (TTFT_CACHED, TTFT_UNCACHED)
+    return not is_part or any(
+        len(part) < len(side.values(TTFT)) for part, side in zip(values, (one, other), strict=True)
+    )
 
 
 def _difference(

@@ -136,8 +136,9 @@ def counterfactual(
             _finish(heapq.heappop(under_way))
         requests += 1
         sent = [(fleet, *fleet.send(row, candidates)) for fleet in fleets.values()]
-        # Where four bytes stand for a token, counts are brought to the engine's.
-        prompt = row.original_tokens or row.prompt_tokens or length
+        # Without exact ids four bytes stand for a token: counts are brought to the engine's.
+        exact = row.original_tokens is not None
+        prompt = length if exact else row.prompt_tokens or length
         scale = prompt / length
         prompts += prompt
         for fleet, _, (reused, _) in sent:

@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 
 from prefold.measurement.ledger.digests import DIGEST_BYTES
+from prefold.measurement.ledger.samples import EngineSample
 from prefold.measurement.ledger.schema import VERSION, LedgerError, columns, version_of
 
 PAGE_ROWS = 512
@@ -26,8 +27,8 @@ COLUMNS = (
     "sent_tokens", "removed_tokens", "prompt_tokens", "available_tokens", "expected_tokens",
     "reported_tokens", "output_tokens", "prefix_tokens", "parsed_us", "encoded_us",
     "matched_us", "compressed_us", "leased_us", "sent_us", "headers_us", "first_event_us",
-    "first_token_us", "last_token_us", "end_us", "token_gaps", "token_kinds", "other_events",
-    "blocks", "conversation",
+    "first_token_us", "last_token_us", "end_us", "predicted_us", "fallback_us",
+    "token_gaps", "token_kinds", "other_events", "blocks", "conversation",
 )  # fmt: skip
 """Of the view `requests`."""
 GROUPS = ("arm", "model", "backend", "tenant", "mode", "reason", "outcome", "endpoint")
@@ -74,6 +75,10 @@ class LedgerRow(msgspec.Struct, frozen=True, kw_only=True):
     first_token: float | None
     last_token: float | None
     end: float
+    predicted: float | None
+    """When the gate of compression expected the first token of what was sent."""
+    fallback: float | None
+    """The same of the prompt as it came."""
     tokens: list[float]
     """Moments of the token events; only the first and the last where the others were not kept."""
     token_kinds: list[tuple[int, str]]
@@ -138,6 +143,20 @@ class LedgerReader:
             (0 if since is None else round(since * 1e6),),
         )
         return bool(found)
+
+    def engine_samples(self, *, since: float | None = None) -> list[EngineSample]:
+        """In order of time; none of a file of version 1."""
+        if not columns(self._connection, "engine_samples"):
+            return []
+        names = EngineSample.__struct_fields__
+        found = self._fetch(
+            f"SELECT {', '.join(names)} FROM engine_samples WHERE at >= ? ORDER BY at",
+            (0 if since is None else round(since * 1e6),),
+        )
+        return [
+            EngineSample(**{**dict(zip(names, row, strict=True)), "at": row[0] / 1e6})
+            for row in found
+        ]
 
     def info(self) -> LedgerInfo:
         [[count, first, last]] = self._fetch(

@@ -104,6 +104,8 @@ def moments_of(record: RequestRecord) -> str:
         tokens[0] if tokens else None,
         tokens[-1] if tokens else None,
         start if record.end is None else record.end,
+        record.predicted_token,
+        record.fallback_token,
     )
     whole = [None if at is None else int((at - start) * US + 0.5) for at in moments]
     return _json(whole).decode()

@@ -73,8 +73,22 @@ MIGRATIONS: tuple[str, ...] = (
         json_extract(moments, '$[8]') AS first_token_us,
         json_extract(moments, '$[9]') AS last_token_us,
         json_extract(moments, '$[10]') AS end_us,
+        json_extract(moments, '$[11]') AS predicted_us,
+        json_extract(moments, '$[12]') AS fallback_us,
         token_gaps, token_kinds, other_events, blocks, conversation
     FROM request_rows JOIN kinds USING (kind);
+    """,
+    """
+    CREATE TABLE engine_samples (
+        at INTEGER NOT NULL,
+        backend TEXT NOT NULL,
+        running INTEGER,
+        waiting INTEGER,
+        kv_usage REAL,
+        preemptions INTEGER,
+        in_flight INTEGER NOT NULL
+    );
+    CREATE INDEX engine_samples_at ON engine_samples (at);
     """,
 )
 """Step N takes a file from version N to version N + 1; version 0 is an empty file. Never change one

@@ -16,6 +16,7 @@ from itertools import chain, islice
 from pathlib import Path
 
 from prefold.measurement.ledger.row import Kind, Row, Value
+from prefold.measurement.ledger.samples import EngineSample
 from prefold.measurement.ledger.schema import columns, open_for_writing
 
 BUSY_S = 1.0
@@ -70,6 +71,23 @@ class Store:
             self._kinds.clear()
             raise
 
+    def add_samples(self, samples: Iterable[EngineSample]) -> None:
+        rows = [
+            (
+                round(sample.at * 1e6),
+                sample.backend,
+                sample.running,
+                sample.waiting,
+                sample.kv_usage,
+                sample.preemptions,
+                sample.in_flight,
+            )
+            for sample in samples
+        ]
+        self._connection.executemany(
+            "INSERT INTO engine_samples VALUES (?, ?, ?, ?, ?, ?, ?)", rows
+        )
+
     def _number(self, kind: Kind) -> int:
         number = self._kinds.get(kind)
         if number is None:
@@ -97,6 +115,11 @@ class Store:
             if self._used_bytes() <= self._max_bytes:
                 break
             deleted += self._delete(2**63 - 1, TRIM_STEP)
+        if deleted:
+            # What engines said goes with the requests of its time.
+            self._connection.execute(
+                "DELETE FROM engine_samples WHERE at < (SELECT min(id) FROM request_rows)"
+            )
         return deleted
 
     def _delete(self, before: int, limit: int) -> int:

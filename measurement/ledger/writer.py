@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from prefold.measurement.ledger.row import Row, RowRules, id_of, kind_of, row_of
+from prefold.measurement.ledger.samples import EngineSample
 from prefold.measurement.ledger.schema import LedgerError
 from prefold.measurement.ledger.store import KindNumber, Store, is_corrupt, move_aside
 from prefold.measurement.record import RequestRecord
@@ -25,6 +26,7 @@ log = logging.getLogger(__name__)
 MAX_WAITING = 4096
 EVERY_S = 0.5
 RETRY_S = 1.0
+SAMPLE_EVERY_S = 5.0
 TRIM_EVERY_S = 60.0
 TRIM_EVERY_ROWS = 1024
 """Whichever comes first: rows of a quiet proxy come of age, too."""
@@ -63,7 +65,9 @@ class Ledger:
         rules: RowRules,
         clock: Callable[[], float] = time.perf_counter,
         wall: Callable[[], float] = time.time,
+        samples: Callable[[float], list[EngineSample]] | None = None,
     ) -> None:
+        """`samples`: asked, by the ledger's thread, for what engines say at that moment."""
         self._path = path
         self._bounds = bounds
         self._rules = rules
@@ -76,6 +80,8 @@ class Ledger:
         self._unfit = 0
         self._written = 0
         self._fault = ""
+        self._samples = samples
+        self._sample_at = 0.0
         self._trim_at = 0.0
         self._trim_rows = 0
         self._stop = threading.Event()
@@ -121,6 +127,7 @@ class Ledger:
                 self._store = self._opened()
             if batch:
                 self._write(self._store, batch)
+            self._sample_if_due(self._store)
             self._trim_if_due(self._store)
         except sqlite3.Error as error:
             self._failed(f"{type(error).__name__}: {error}", corrupt=is_corrupt(error))
@@ -128,6 +135,14 @@ class Ledger:
             self._failed(str(error))
         else:
             self._recovered()
+
+    def _sample_if_due(self, store: Store) -> None:
+        now = self._wall()
+        if self._samples is None or now < self._sample_at:
+            return
+        self._sample_at = now + SAMPLE_EVERY_S
+        if found := [sample for sample in self._samples(now) if not sample.idle]:
+            store.add_samples(found)
 
     def _trim_if_due(self, store: Store) -> None:
         now = self._wall()

@@ -7,7 +7,7 @@ Knows messages and texts by keyed digests only.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from hashlib import blake2b
 
 from prefold.proxy.compression.segments import Turn
@@ -20,8 +20,14 @@ MAX_MESSAGES = 65_536
 class Forms:
     """Mutable and bounded, the longest unused go first."""
 
-    def __init__(self, max_messages: int = MAX_MESSAGES) -> None:
+    def __init__(
+        self,
+        max_messages: int = MAX_MESSAGES,
+        decided: Callable[[bytes, Collection[bytes]], None] | None = None,
+    ) -> None:
+        """`decided` is told of what is noted here first."""
         self._max = max_messages
+        self._decided = decided
         self._sent: OrderedDict[bytes, frozenset[bytes]] = OrderedDict()
 
     def __len__(self) -> int:
@@ -37,6 +43,14 @@ class Forms:
 
     def note(self, message: bytes, compressed: Collection[bytes]) -> None:
         """It is being sent. What was noted first stays: it is what caches hold."""
+        if message in self._sent:
+            return
+        self.take_in(message, compressed)
+        if self._decided is not None:
+            self._decided(message, compressed)
+
+    def take_in(self, message: bytes, compressed: Collection[bytes]) -> None:
+        """What another process noted; where both did before they knew, each goes by its own."""
         if message in self._sent:
             return
         self._sent[message] = frozenset(compressed)

@@ -19,8 +19,12 @@ class Outlook:
         self._selector = selector
 
     def backends(self, model: str, now: float) -> list[Backend]:
-        """Those that may be chosen now."""
-        return self._pool.candidates(model, now)
+        """Those that may be chosen now; where none has room, those for which it will wait."""
+        return self._pool.candidates(model, now) or [
+            backend
+            for backend in self._pool
+            if backend.serves(model) and backend.health.usable(now)
+        ]
 
     def places(self, backends: Sequence[Backend]) -> list[Place]:
         rates = self._pool.prefill_rates(backends)

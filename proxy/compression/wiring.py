@@ -18,11 +18,15 @@ from prefold.compression.torch_models import Placement
 from prefold.compression.worker.child import started
 from prefold.compression.worker.messages import Open
 from prefold.compression.worker.pool import PoolRules, WorkerPool
+from prefold.compression.worker.remote import connected
 from prefold.measurement.compression import CompressorState
 from prefold.proxy import settings as given
+from prefold.proxy.compression.forecast import Forecast
+from prefold.proxy.compression.forms import Forms
 from prefold.proxy.compression.outlook import Outlook
 from prefold.proxy.compression.segments import SegmentRules
-from prefold.proxy.compression.stage import Compression, StageOptions, Switch
+from prefold.proxy.compression.stage import Compression, StageOptions
+from prefold.proxy.compression.switch import Switch, Switches
 from prefold.proxy.documents.marks import Marks
 from prefold.proxy.selection import Selector
 from prefold.proxy.tokens.gguf_tokenizer import tokenizer_parts
@@ -67,28 +71,49 @@ async def compressing(
     selector: Selector,
     secret: bytes,
     clock: Callable[[], float],
+    forms: Forms,
 ) -> AsyncIterator[Compressing]:
     """Its processes are started, and not waited for: until one is ready, prompts go out as they
     came."""
     compression = settings.compression
-    order = _order(compression)
-    rules = PoolRules(workers=compression.workers, hang_s=compression.hang_s)
-    async with WorkerPool(lambda: started(order, command), rules, clock) as workers:
+    async with _workers(compression, clock) as workers:
         cache = SegmentCache(int(compression.cache_mib * 2**20))
         flights = Flights(cache, workers.submit)
         stage = Compression(
             pool=workers,
             cache=cache,
             flights=flights,
-            outlook=Outlook(pool, selector),
+            forecast=Forecast(
+                pool=workers,
+                outlook=Outlook(pool, selector),
+                rate=compression.rate,
+                deadline_s=compression.deadline_s,
+                margin_s=compression.margin_s,
+                clock=clock,
+            ),
             rules=_rules(settings),
             options=_options(settings, secret),
             clock=clock,
+            forms=forms,
         )
         try:
             yield Compressing(stage, workers, cache, flights)
         finally:
             stage.close()
+
+
+def _workers(compression: given.Compression, clock: Callable[[], float]) -> WorkerPool:
+    if not compression.url:
+        return own_processes(compression, clock)
+    rules = PoolRules(workers=compression.workers, hang_s=compression.hang_s)
+    return WorkerPool(lambda: connected(compression.url, compression.api_key), rules, clock)
+
+
+def own_processes(compression: given.Compression, clock: Callable[[], float]) -> WorkerPool:
+    """On this machine."""
+    order = _order(compression)
+    rules = PoolRules(workers=compression.workers, hang_s=compression.hang_s)
+    return WorkerPool(lambda: started(order, command), rules, clock)
 
 
 def _order(compression: given.Compression) -> Open:
@@ -130,18 +155,20 @@ def _rules(settings: given.Settings) -> SegmentRules:
 def _options(settings: given.Settings, secret: bytes) -> StageOptions:
     compression = settings.compression
     return StageOptions(
-        switch=Switch(compression.mode),
-        models={
-            name: Switch(model.compression)
-            for name, model in settings.models.items()
-            if model.compression
-        },
-        forbidden=frozenset(key.tenant for key in settings.keys if not key.compression),
-        by_header=compression.by_header,
+        switches=Switches(
+            default=Switch(compression.mode),
+            models={
+                name: Switch(model.compression)
+                for name, model in settings.models.items()
+                if model.compression
+            },
+            by_header=compression.by_header,
+            forbidden=frozenset(key.tenant for key in settings.keys if not key.compression),
+        ),
         rate=compression.rate,
         min_tokens=compression.min_tokens,
         deadline_s=compression.deadline_s,
-        margin_s=compression.margin_s,
         speculative=compression.speculative,
         secret=secret,
+        tell_gain=settings.server.decision_header and not settings.keys,
     )

@@ -85,7 +85,11 @@ def run_arm(
             )
             engines.append(stack.enter_context(engine))
         urls = {f"engine-{n}": engine.wait_ready() for n, engine in enumerate(engines)}
-        proxy_url = stack.enter_context(_proxy(arm, urls, paths.model, logs))
+        name = f"{arm.cache}-{arm.policy}"
+        serving = proxy_process(
+            name, lambda ports: proxy_config(arm, urls, paths.model, ports), logs
+        )
+        proxy_url = stack.enter_context(serving)
         before = {name: read_counters(url) for name, url in urls.items()}
         started = time.perf_counter()
         measured = asyncio.run(
@@ -104,8 +108,11 @@ def run_arm(
     return ArmRun(arm=arm, samples=tuple(measured), counters=grown, wall_s=wall_s)
 
 
-def proxy_config(arm: Arm, urls: dict[str, str], model: Path, ports: tuple[int, int]) -> str:
-    """The TOML that `prefold serve` gets; JSON strings are valid TOML strings."""
+def proxy_config(
+    arm: Arm, urls: dict[str, str], model: Path, ports: tuple[int, int], more: Sequence[str] = ()
+) -> str:
+    """The TOML that `prefold serve` gets, with `more` lines of tables; JSON strings are valid TOML
+    strings."""
     lines = [
         "[server]",
         'host = "127.0.0.1"',
@@ -115,6 +122,7 @@ def proxy_config(arm: Arm, urls: dict[str, str], model: Path, ports: tuple[int, 
         f'policy = "{arm.policy}"',
         f"[models.{json.dumps(MODEL_ALIAS)}]",
         f"tokenizer = {json.dumps(str(model))}",
+        *more,
     ]
     for name, url in urls.items():
         lines += ["[[backends]]", f"name = {json.dumps(name)}", f"url = {json.dumps(url)}"]
@@ -144,11 +152,14 @@ def difference(after: Counters, before: Counters) -> Counters:
 
 
 @contextmanager
-def _proxy(arm: Arm, urls: dict[str, str], model: Path, logs: Path) -> Iterator[str]:
+def proxy_process(
+    name: str, make_config: Callable[[tuple[int, int]], str], logs: Path
+) -> Iterator[str]:
+    """Its URL; `make_config` is given the ports. Raises DemoError."""
     ports = _free_ports()
-    config = logs / f"{arm.cache}-{arm.policy}.toml"
-    config.write_text(proxy_config(arm, urls, model, ports))
-    log_file = logs / f"{arm.cache}-{arm.policy}-proxy.log"
+    config = logs / f"{name}.toml"
+    config.write_text(make_config(ports))
+    log_file = logs / f"{name}-proxy.log"
     command = [sys.executable, "-m", "prefold.proxy.cli", "serve", "--exit-with-stdin"]
     # The user's own PREFOLD_ variables would override the file.
     env = {name: value for name, value in os.environ.items() if not name.startswith("PREFOLD_")}

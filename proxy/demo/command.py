@@ -42,6 +42,12 @@ DEFAULT_CLIENTS = 2
     type=click.Path(file_okay=False, path_type=Path),
     help="Folder for the logs of engines and proxy.",
 )
+@click.option(
+    "--compression",
+    type=click.Choice(("on", "auto")),
+    help="See the compression gate at work instead.",
+)
+@click.option("--compressor", default="lexical", show_default=True, help="With --compression.")
 @click.help_option()
 def demo(
     json_file: str | None,
@@ -53,6 +59,8 @@ def demo(
     clients: int,
     skip_roomy: bool,
     keep_logs: Path | None,
+    compression: str | None,
+    compressor: str,
 ) -> None:
     """See prefix routing on two real engines, against round robin.
 
@@ -61,7 +69,8 @@ def demo(
     failed.
     """
     try:
-        from prefold.proxy.demo.run import DemoOptions, run_demo
+        from prefold.proxy.demo.compressing import GateOptions
+        from prefold.proxy.demo.run import DemoOptions, run_demo, show_gate
     except ModuleNotFoundError as error:
         raise click.ClickException(
             f"{error}; the demo's client is an extra: pip install 'prefold[demo]'"
@@ -88,7 +97,17 @@ def demo(
 
     signal.signal(signal.SIGTERM, interrupt)
     try:
-        succeeded = run_demo(options, json_file=json_file, logs=keep_logs)
+        if compression is not None:
+            gate = GateOptions(
+                mode=compression,
+                compressor=compressor,
+                questions=max(requests // 7, 1),
+                document_tokens=max(prefix_tokens * 5 // 8, 1),
+                seed=seed,
+            )
+            succeeded = show_gate(gate, json_file=json_file, logs=keep_logs)
+        else:
+            succeeded = run_demo(options, json_file=json_file, logs=keep_logs)
     except KeyboardInterrupt:
         sys.exit(128 + stopped_by[0])  # click's own status for it is 1
     except (DemoError, EngineStartError, FetchError) as error:

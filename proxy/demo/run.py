@@ -29,6 +29,7 @@ from prefold.backends.embedded import (
 )
 from prefold.proxy.demo import table
 from prefold.proxy.demo.arm import MAX_TOKENS, Arm, ArmRun, DemoError, Policy, run_arm
+from prefold.proxy.demo.compressing import GateOptions, run_gate_demo
 from prefold.proxy.demo.machine import describe_machine
 from prefold.proxy.demo.report import DEFINITIONS, ArmReport, as_data, conclusion, summarise
 from prefold.proxy.demo.workload import TURNS, Request, build_workload
@@ -83,6 +84,16 @@ def run_demo(options: DemoOptions, *, json_file: str | None, logs: Path | None) 
     elif json_file is not None:
         Path(json_file).write_text(data + "\n")
     return not any(report.errors for report in reports)
+
+
+def show_gate(options: GateOptions, *, json_file: str | None, logs: Path | None) -> bool:
+    """As `run_demo`, of compression."""
+    console = Console(stderr=json_file == "-")
+    if missing := missing_cpu_features():
+        raise DemoError(f"the embedded engine needs a CPU with {', '.join(missing)}")
+    paths = _fetch(console)
+    with _log_folder(logs) as folder:
+        return run_gate_demo(options, paths, console, folder, json_file)
 
 
 def plan_arms(options: DemoOptions) -> list[Arm]:

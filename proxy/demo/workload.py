@@ -137,8 +137,17 @@ def _system_prompt(rng: random.Random, name: tuple[str, _Product], tokens: int) 
     while len(text) < tokens * CHARS_PER_TOKEN:
         if not rules:
             rules = rng.sample(_RULES, len(_RULES))
-        text += " " + _fill(rules.pop(), product, rng)
+        text += " " + fill(rules.pop(), product, rng)
     return text
+
+
+def products() -> tuple[_Product, ...]:
+    return _PRODUCTS
+
+
+def rules() -> tuple[str, ...]:
+    """Sentences with blanks for `fill`."""
+    return _RULES
 
 
 def _turns(rng: random.Random, product: _Product) -> list[Message]:
@@ -147,13 +156,13 @@ def _turns(rng: random.Random, product: _Product) -> list[Message]:
     messages: list[Message] = []
     for question in questions:
         if messages:
-            answer = _fill(rng.choice(_ANSWERS), product, rng)
+            answer = fill(rng.choice(_ANSWERS), product, rng)
             messages.append({"role": "assistant", "content": answer})
-        messages.append({"role": "user", "content": _fill(question, product, rng)})
+        messages.append({"role": "user", "content": fill(question, product, rng)})
     return messages
 
 
-def _fill(template: str, product: _Product, rng: random.Random) -> str:
+def fill(template: str, product: _Product, rng: random.Random) -> str:
     _, item, place, person = product
     n, m = rng.randint(2, 9), rng.randint(11, 59)
     return template.format(item=item, place=place, person=person, n=n, m=m)

@@ -73,6 +73,7 @@ class Alone:
 
     def _emptied(self, backend: str) -> None:
         """Found here: all it was believed to hold is gone."""
+        self._link.outbox.gather()  # what was placed before is not to be noted after
         self._emptyings.note(backend, self._clock())
         self._forget_content(backend)
         self._link.put(lambda: self._names.outward(Emptied(backend)))

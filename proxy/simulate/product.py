@@ -12,6 +12,7 @@ from prefold.backends.pool import BackendPool
 from prefold.measurement.record import RequestRecord
 from prefold.prefix_index.block_lru import BlockLru
 from prefold.prefix_index.index import Placement, PrefixIndex
+from prefold.prefix_index.reuse import ReuseEstimate
 from prefold.proxy.prompt import Prompt
 from prefold.proxy.routing import Policy, Weights
 from prefold.proxy.selection import Selector
@@ -31,8 +32,9 @@ class Product:
         self.backends = [_backend(name) for name in names]
         self._numbers = {name: number for number, name in enumerate(names)}
         self._index = PrefixIndex()
+        reuse = ReuseEstimate()
         for name in names:
-            cache = BlockLru(fleet.engine.cache_tokens, fleet.engine.block_tokens)
+            cache = BlockLru(fleet.engine.cache_tokens, fleet.engine.block_tokens, reuse=reuse)
             self._index.set_cache(name, cache)
         self._now = 0.0
         self._selector = Selector(
@@ -62,7 +64,7 @@ class Product:
 
     def first_token(self, job: Job, now: float) -> None:
         lease, _, first_in_line = self._open[id(job.request)]
-        lease.prefilled()
+        lease.prefilled(now)
         if first_in_line:
             lease.backend.rate.observe(job.computed_tokens, now - job.sent)
 

@@ -87,6 +87,13 @@ class Arranged(Message):
     documents: tuple[int, ...]
 
 
+class Formed(Message):
+    """A message of a conversation was sent with these texts compressed; all by their digests."""
+
+    message: bytes
+    compressed: tuple[bytes, ...]
+
+
 class Forgot(Message):
     """Some of the sender's deltas are lost: what it had under way is known to nobody."""
 
@@ -102,6 +109,7 @@ Peers = (
     | Harmed
     | Rated
     | Arranged
+    | Formed
     | Forgot
 )
 

@@ -131,7 +131,7 @@ async def parent_of(settings: Settings, load: Load | None) -> AsyncIterator[Pare
         secret = deployment_secret(settings)
         ledger: Ledger | None = None
         if settings.ledger.path:
-            ledger = ledger_of(settings, secret.encode(), lambda: reloader.settings.backends)
+            ledger = ledger_of(settings, secret.encode(), lambda: reloader.settings.backends, pool)
             ledger.start()
             stack.callback(ledger.close)
         hub = Hub(

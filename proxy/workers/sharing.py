@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from prefold.measurement.record import RequestRecord
 from prefold.prefix_index.deltas import Corrected, Finished, Placed, SharedIndex
 from prefold.proxy.app import Own, Proxy
+from prefold.proxy.compression.forms import Forms
 from prefold.proxy.documents.order import DocumentOrders
 from prefold.proxy.replicas.index import KeyedIndex
 from prefold.proxy.replicas.pins import ReplicaPins
@@ -26,6 +27,7 @@ from prefold.proxy.workers.messages import (
     Emptied,
     Ended,
     Forgot,
+    Formed,
     Frame,
     Gone,
     Harmed,
@@ -80,6 +82,9 @@ class Sharing:
         self._orders = DocumentOrders(
             lambda context, documents: self._tell(Arranged(context, tuple(documents)))
         )
+        self._forms = Forms(
+            decided=lambda message, compressed: self._tell(Formed(message, tuple(compressed)))
+        )
         self._proxy: Proxy | None = None
         self._lost = 0
         digests = [bytes.fromhex(key.sha256) for key in start.settings.keys]
@@ -98,6 +103,7 @@ class Sharing:
             books=SentBooks(self._record),
             suspects=self._make_suspects,
             document_orders=self._orders,
+            forms=self._forms,
             keeps_ledger=False,
             look_s=LOOK_S,
         )
@@ -158,6 +164,8 @@ class Sharing:
                 self._pins.take_in(tenant, response_id, backend)
             case Arranged(context, documents):
                 self._orders.take_in(context, documents)
+            case Formed(formed, compressed):
+                self._forms.take_in(formed, compressed)
             case Pinned(digest, backend) if isinstance(self._pins, ReplicaPins):
                 self._pins.of_others.learn(digest, backend)
             case Rated(backend, tokens, seconds):

@@ -81,7 +81,7 @@ def measure(kind: str, backends: int, tokens: int, calls: int) -> None:
             Candidate(
                 name=name,
                 cached_tokens=match.cached_tokens,
-                evicted_tokens=match.evicted_tokens,
+                evicted_reuse=match.evicted_reuse,
                 queued_tokens=0,
                 in_flight=0,
                 prefill_tokens_per_s=5000.0,

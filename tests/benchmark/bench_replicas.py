@@ -20,12 +20,12 @@ from tests.support.block_engines import block_engines
 from tests.support.redis_server import RedisServer, redis_server
 from tests.support.replicas import Figures, Workload, figure, play, replicas
 
-ENGINES = 8
+ENGINES = 4
 BLOCKS = 1500
 RATE = 40_000.0
 PAUSE_S = 10.0
-LONG = Workload(groups=48, conversations=128, at_once=12, think_s=1.0)
-QUICK = Workload(groups=48, conversations=64, at_once=16, think_s=0.3)
+LONG = Workload(groups=24, conversations=240, at_once=10, think_s=0.3)
+QUICK = Workload(groups=24, conversations=80, at_once=10, think_s=0.3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from prefold.proxy.compression.stage import HEADER
+from prefold.proxy.compression.switch import HEADER
 from prefold.proxy.settings import Compression
 from tests.support.prose import prose
 from tests.support.proxy import BASE, proxy_before, until
@@ -38,12 +38,13 @@ def as_is(messages: list[Message]) -> list[Message]:
 
 
 def compressed_anew(messages: list[Message]) -> list[Message]:
-    """As a client does that compresses its whole prompt each turn: half of its words, by a rank
-    among all of them, so that every turn changes what is left of the earlier ones."""
+    """As a client does that compresses all but the system's prompt each turn: half of its words, by
+    a rank among all of them, so that every turn changes what is left of the earlier ones."""
+    system, *messages = messages
     words = [word for message in messages for part in texts(message) for word in part.split()]
     order = sorted(range(len(words)), key=lambda n: (-len(words[n]), hash_of(words[n], len(words))))
     kept, at = set(order[: len(words) // 2]), 0
-    made = []
+    made = [system]
     for message in messages:
         parts = []
         for part in texts(message):
@@ -95,7 +96,7 @@ async def cached_share(
 @pytest.mark.timeout(300)
 async def test_a_conversation_keeps_its_reuse(two_engine_urls: tuple[str, str]) -> None:
     """Of what is sent, at least nine tenths as much is found in the cache as without compression;
-    compressing the whole prompt anew each turn loses most of it."""
+    compressing all of it anew each turn loses half of that."""
     async with (
         proxy_before(two_engine_urls, settings=SETTINGS) as server,
         aiohttp.ClientSession(server.url) as http,
@@ -109,5 +110,5 @@ async def test_a_conversation_keeps_its_reuse(two_engine_urls: tuple[str, str]) 
         print(f"share cached: off {as_it_comes:.3f}, anew {naive:.3f}, ours {ours:.3f}")
         assert short < 0.75 * whole
         assert ours >= 0.9 * as_it_comes
-        assert naive < 0.5 * ours
+        assert naive < 0.65 * ours
         assert server.proxy.books.compression.removed_tokens["smollm2"] > 0

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -15,7 +16,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from prefold.proxy.compression.stage import HEADER
+from prefold.proxy.compression.switch import HEADER
 from prefold.proxy.compression.wiring import Compressing
 from prefold.proxy.serve import Running
 from prefold.proxy.settings import Compression, Key, Model, Routing
@@ -23,6 +24,8 @@ from tests.support.prose import prose
 from tests.support.proxy import BASE, proxy_before, until
 from tests.support.requirements import skip_or_fail
 from tests.support.upstream import DONE, delta, scripted, stream, whole
+from tests.support.workers import Connection, workers
+from tests.wire.raw_client import post
 
 PATH = "/v1/chat/completions"
 ANSWER = whole({"id": "a", "choices": [{"message": {"role": "assistant", "content": "Yes."}}]})
@@ -214,6 +217,28 @@ async def test_earlier_turns_that_were_never_seen_are_compressed() -> None:
         assert sent["messages"][2:] == body["messages"][2:]
 
 
+async def test_documents_of_messages_are_compressed_too() -> None:
+    """As Anthropic's clients mark them; their cache breakpoints stay."""
+    source = {"type": "text", "media_type": "text/plain", "data": prose(1, 30)}
+    mark = {"cache_control": {"type": "ephemeral"}}
+    parts = [{"type": "document", "source": source, **mark}, {"type": "text", "text": QUESTION}]
+    body = {"model": "m", "max_tokens": 8, "messages": [{"role": "user", "content": parts}]}
+    said = {"type": "message", "role": "assistant", "content": [{"type": "text", "text": "Yes."}]}
+    async with (
+        scripted(whole({"id": "msg_1", **said})) as upstream,
+        compressing(upstream.url) as server,
+        aiohttp.ClientSession(server.url) as http,
+    ):
+        async with http.post("/v1/messages", json=body) as answer:
+            assert answer.status == 200
+            assert "form=compressed" in answer.headers[HEADER]
+        document, question = json.loads(upstream.received[0].body)["messages"][0]["content"]
+        assert is_subsequence(document["source"]["data"], prose(1, 30))
+        assert len(document["source"]["data"]) < 0.7 * len(prose(1, 30))
+        assert document["cache_control"] == mark["cache_control"]
+        assert question["text"] == QUESTION
+
+
 async def test_in_the_shadow_the_original_goes_out() -> None:
     """And what would have been saved is known by the end of the request, if that is late enough."""
     async with (
@@ -337,3 +362,33 @@ async def test_a_client_that_leaves_takes_its_work_with_it() -> None:
         assert "form=compressed" in (await first)[0]
         assert len(parts_of(server).cache) == 1
         assert len(upstream.received) == 1
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
+async def test_workers_agree_on_the_form_of_a_message() -> None:
+    """What one sent as it came, the other sends so too, when the next turn comes to that one."""
+    table = {"mode": "on", "min_tokens": 100, "min_chars": 200, "deadline_s": 10.0}
+    async with (
+        scripted(ANSWER) as upstream,
+        workers([upstream.url], {"compression": table}) as made,
+    ):
+        first, second = [await made.connect(pid) for pid in made.pids()]
+
+        async def told(worker: Connection, body: dict[str, Any], **headers: str) -> str:
+            answer = await worker.ask(post(PATH, json.dumps(body).encode(), headers))
+            assert answer.status == 200
+            return answer.header(HEADER) or ""
+
+        for n in range(600):  # the compressors start beside the workers
+            forms = [await told(worker, rag(prose(1000 + n, 30))) for worker in (first, second)]
+            if all("form=compressed" in form for form in forms):
+                break
+            await asyncio.sleep(0.05)
+        for n in range(200):
+            asked = rag(prose(n, 30))
+            assert await told(first, asked, **{HEADER: "off"}) == ""
+            assert "form=compressed" in await told(second, then(asked, prose(500, 30)))
+            if json.loads(upstream.received[-1].body)["messages"][1] == asked["messages"][1]:
+                return
+            await asyncio.sleep(0.02)
+        raise AssertionError("the other worker never knew")

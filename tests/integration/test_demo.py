@@ -114,3 +114,21 @@ def wait_until(happened: Callable[[], bool], seconds: float) -> None:
     while not happened():
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.02)
+
+
+def test_the_gate_compresses_what_pays_and_nothing_else(
+    engine_paths: EnginePaths, tmp_path: Path
+) -> None:
+    """New documents are sent shorter, a turn of then as it was sent then, and what an engine holds
+    already as it is held."""
+    file = tmp_path / "gate.json"
+    small = ["--requests", "7", "--prefix-tokens", "200", "--compression", "auto"]
+    result = subprocess.run([*DEMO, *small, "--json", str(file)], capture_output=True, text=True)
+
+    assert result.returncode == 0, result.stdout + result.stderr
+    situations = {one["situation"]: one for one in json.loads(file.read_text())["situations"]}
+    assert situations["new"]["forms"] == {"compressed (pays)": 1}
+    assert situations["new"]["sent_tokens"] < 0.8 * situations["new"]["prompt_tokens"]
+    assert situations["new"]["predicted_gain_ms"] > 0
+    assert situations["next turn"]["forms"] == {"compressed (kept)": 1}
+    assert next(iter(situations["cached whole"]["forms"])).startswith("original")

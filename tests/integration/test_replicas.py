@@ -168,6 +168,7 @@ async def test_a_restart_of_a_backend_is_told_once(redis: RedisServer) -> None:
     """Who finds it first tells: the others forget what it held, and keep what was placed since."""
     async with pair(shared(redis), SOUND) as (both, _):
         assert await told(both[0], both[1], "before " * 100) > 100
+        await until(lambda: heard(*both))
         both[0].proxy.pool["b0"].health.down()  # its own next probe finds it back
         await until(lambda: not any(one.proxy.index.size_tokens("b0") for one in both))
         assert await told(both[1], both[0], "since then " * 100) > 100

@@ -374,4 +374,4 @@ def test_of_a_prompt_whose_beginning_is_known_that_much_is_matched(
     assert found.cached_tokens <= len(beginning)
     if paged:
         assert alone.cached_tokens <= found.cached_tokens
-        assert alone.evicted_tokens <= found.evicted_tokens
+        assert alone.evicted_reuse <= found.evicted_reuse

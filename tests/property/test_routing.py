@@ -45,7 +45,7 @@ def fleets(draw: st.DrawFn) -> list[Candidate]:
         Candidate(
             name=f"backend-{number}",
             cached_tokens=draw(few | st.integers(0, PROMPT)),
-            evicted_tokens=draw(few | st.integers(0, PROMPT)),
+            evicted_reuse=draw(few | st.integers(0, PROMPT)),
             queued_tokens=draw(few | st.integers(0, 100_000)),
             in_flight=draw(st.integers(0, 3) | st.integers(0, 200)),
             prefill_tokens_per_s=draw(st.sampled_from([1000.0, 5000.0]) | st.floats(1, 100_000)),

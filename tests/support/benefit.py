@@ -58,6 +58,8 @@ def row(number: int = 1, **members: Any) -> LedgerRow:
         "first_token": tokens[0],
         "last_token": tokens[-1],
         "end": tokens[-1] + 0.001,
+        "predicted": None,
+        "fallback": None,
         "tokens": tokens,
         "token_kinds": [],
         "other_events": [(tokens[-1], "done")],

@@ -164,15 +164,15 @@ def test_a_promise_ends_with_its_request_or_a_grace_after_it() -> None:
 def test_what_is_evicted_is_what_has_no_room() -> None:
     """Blocks on the device and promised ones count, as copies; more than all cannot go."""
     cache = cache_of(4)
-    assert cache.match(prompt(range(16))).evicted_tokens == 0
+    assert cache.match(prompt(range(16))).evicted_reuse == 0
     store(cache, range(8), [1, 2])
-    assert cache.match(prompt(range(12))).evicted_tokens == 0
-    assert cache.match(prompt(range(100, 112))).evicted_tokens == 4
-    assert cache.match(prompt(range(100, 200))).evicted_tokens == 8
+    assert cache.match(prompt(range(12))).evicted_reuse == 0
+    assert cache.match(prompt(range(100, 112))).evicted_reuse == 4
+    assert cache.match(prompt(range(100, 200))).evicted_reuse == 8
     cache.begin(prompt(range(50, 58)), 0.0)
-    assert cache.match(prompt(range(100, 104))).evicted_tokens == 4
+    assert cache.match(prompt(range(100, 104))).evicted_reuse == 4
     cache.removed([2])
-    assert cache.match(prompt(range(100, 104))).evicted_tokens == 0
+    assert cache.match(prompt(range(100, 104))).evicted_reuse == 0
 
 
 def test_nothing_is_claimed_while_events_may_be_missing() -> None:

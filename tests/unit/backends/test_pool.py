@@ -168,8 +168,8 @@ def test_a_lease_counts_from_selection_and_is_released_once() -> None:
     one = backend("a", "m")
     lease = Lease(one, 500, 0.0)
     assert (one.in_flight, one.queued_tokens) == (1, 500)
-    lease.prefilled()
-    lease.prefilled()
+    lease.prefilled(0.0)
+    lease.prefilled(0.0)
     assert (one.in_flight, one.queued_tokens) == (1, 0)
     lease.release(Outcome.SUCCESS, 0.0)
     lease.release(Outcome.FAILURE, 0.0)
@@ -237,7 +237,7 @@ def test_in_flight_is_exact_in_whatever_order_requests_end(steps: list[tuple[str
         elif leases:
             which = number % len(leases)
             if kind == "prefilled":
-                leases[which].prefilled()
+                leases[which].prefilled(0.0)
                 if which in queued:
                     queued[which] = 0
             else:

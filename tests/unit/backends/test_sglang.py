@@ -42,6 +42,7 @@ async def test_it_is_recognised_and_described() -> None:
         capacity=BlockCapacity(blocks=2048, block_tokens=64),
         running=3,
         waiting=2,
+        kv_usage=0.1562,
         prompt_tokens_total=90000,
         version="0.5.23",
         ranks=1,

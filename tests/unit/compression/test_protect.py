@@ -135,3 +135,9 @@ def test_rules_have_a_name() -> None:
     """Other rules, another digest."""
     assert Protection().digest != Protection(keep=()).digest
     assert Protection().digest == Protection().digest
+
+
+@pytest.mark.parametrize("text", ["0(", "a 0(", "x1(.", "f1(", "2(]"])
+def test_a_bracket_that_is_never_closed_adds_nothing(text: str) -> None:
+    """No span ends beyond the text, or takes in what is not there."""
+    assert all(end <= len(text) for _, end in protect(text))

@@ -105,11 +105,16 @@ async def test_what_nobody_waits_for_is_given_up() -> None:
 
     await flights.wait([(b"late", TEXT)], 0.5, 0.0)
     assert submitted.jobs[1].spans.cancelled()
+    again = asyncio.create_task(flights.wait([(b"late", TEXT)], 0.5, 10.0))
+    await asyncio.sleep(0)
+    submitted.jobs[2].spans.set_result(SPANS)  # what was given up is begun anew
+    await again
+    assert cache.peek(b"late") is not None
 
     flights.start(b"later", TEXT, 0.5)
     await flights.wait([(b"later", TEXT)], 0.5, 0.0)
-    assert not submitted.jobs[2].spans.done()
-    submitted.jobs[2].spans.set_result(SPANS)
+    assert not submitted.jobs[3].spans.done()
+    submitted.jobs[3].spans.set_result(SPANS)
     await asyncio.sleep(0)
     assert cache.peek(b"later") is not None
 

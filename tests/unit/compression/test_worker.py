@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
@@ -61,7 +65,7 @@ def test_frames_come_back_as_they_were() -> None:
     """Orders and reports; what is neither is a ValueError."""
     assert order_of(framed(ORDER)[4:]) == ORDER
     assert report_of(framed(Ready("n", "d", 1.5))[4:]) == Ready("n", "d", 1.5)
-    with pytest.raises(ValueError, match="tag|missing|Invalid|Expected"):
+    with pytest.raises(ValueError, match=r"tag|missing|Invalid|Expected"):
         report_of(framed(ORDER)[4:])
     with pytest.raises(ValueError, match=r"malformed|truncated|Invalid|trailing"):
         order_of(b"\xc1")
@@ -96,6 +100,46 @@ async def test_it_gets_no_secrets() -> None:
     async with started(ORDER, command, environment) as child:
         with open(f"/proc/{child.pid}/environ", "rb") as file:  # noqa: ASYNC230 - not a disk
             assert b"s3cret" not in file.read()
+
+
+PARENT = """
+import asyncio
+from prefold.backends.parent_death import command
+from prefold.compression.catalog import CompressorChoice
+from prefold.compression.protect import Protection
+from prefold.compression.worker.child import started
+from prefold.compression.worker.messages import Open
+
+async def main():
+    async with started(Open(CompressorChoice(name="null"), Protection()), command) as child:
+        print(child.pid, flush=True)
+        await asyncio.sleep(600)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="PR_SET_PDEATHSIG is Linux's")
+def test_it_does_not_outlive_its_parent() -> None:
+    """Not even one that was killed."""
+    with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        os.kill(pid, 0)
+        parent.kill()
+    for _ in range(400):
+        if not _runs(pid):
+            return
+        time.sleep(0.01)
+    raise AssertionError("it is still there")
+
+
+def _runs(pid: int) -> bool:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rpartition(")")[2].split()[0] not in ("Z", "X")
 
 
 class Scripted:

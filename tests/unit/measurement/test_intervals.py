@@ -3,7 +3,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from prefold.measurement.intervals import MIN_CLUSTERS, difference, paired_difference
+from prefold.measurement.intervals import (
+    MAX_DRAWN,
+    MIN_CLUSTERS,
+    Sums,
+    difference,
+    difference_of_sums,
+    paired_difference,
+)
 
 Clusters = dict[str, list[float]]
 
@@ -88,3 +95,18 @@ def test_too_few_to_say() -> None:
     found = difference(enough, enough)
     assert found is not None
     assert found.difference == pytest.approx(0.0)
+
+
+def test_bounds_of_many_clusters_are_those_of_their_standard_error() -> None:
+    """However few resamples fit into the memory at a time."""
+    random = np.random.default_rng(1)
+    sides = [
+        Sums(random.normal(mean, 1.0, MAX_DRAWN // 100), np.ones(MAX_DRAWN // 100))
+        for mean in (0.0, 0.1)
+    ]
+    found = difference_of_sums(*sides, repetitions=200)
+    assert found is not None
+    error = np.sqrt(2 / (MAX_DRAWN // 100))
+
+    assert found.difference == pytest.approx(0.1, abs=4 * error)
+    assert (found.high - found.low) / 2 == pytest.approx(1.96 * error, rel=0.25)

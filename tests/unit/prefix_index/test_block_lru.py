@@ -62,7 +62,7 @@ def test_burst_sees_itself() -> None:
 def test_tails_of_the_oldest_go_first() -> None:
     """Room is made block by block from the end of what was used longest ago."""
     cache = cache_with("aabbcc", "xxyyzz", blocks=6)
-    assert cache.match(prompt("ppqq")).evicted_tokens == 4
+    assert cache.match(prompt("ppqq")).evicted_reuse == 4
     cache.begin(prompt("ppqq"), NOW)
     assert (known(cache, "aabbcc"), known(cache, "xxyyzz")) == (2, 6)
 
@@ -87,14 +87,14 @@ def test_evicts_counts_what_is_lost_now() -> None:
     """Nothing while there is room or all is known; else what the new blocks push out."""
     cache = cache_with("aabbcc", blocks=4)
     assert [
-        cache.match(prompt(text)).evicted_tokens for text in ("xx", "aabbcc", "xxyy", "aaxxyy")
+        cache.match(prompt(text)).evicted_reuse for text in ("xx", "aabbcc", "xxyy", "aaxxyy")
     ] == [
         0,
         0,
         2,
         2,
     ]
-    assert cache.match(prompt("xxyyzzppqqrr")).evicted_tokens == 6
+    assert cache.match(prompt("xxyyzzppqqrr")).evicted_reuse == 6
 
 
 def test_prompt_larger_than_the_cache_keeps_its_head() -> None:

@@ -41,9 +41,9 @@ def test_match_for_each_backend_asked() -> None:
         placement = index.begin(name, PROMPT, 0.0)
         assert placement is not None
         index.finish(name, placement, 1.0)
-    assert index.match(PROMPT, "a") == PrefixMatch(cached_tokens=96, evicted_tokens=0)
-    assert index.match(PROMPT, "b") == PrefixMatch(cached_tokens=99, evicted_tokens=0)
-    assert index.match(PROMPT, "unknown") == PrefixMatch(cached_tokens=0, evicted_tokens=0)
+    assert index.match(PROMPT, "a") == PrefixMatch(cached_tokens=96, evicted_reuse=0)
+    assert index.match(PROMPT, "b") == PrefixMatch(cached_tokens=99, evicted_reuse=0)
+    assert index.match(PROMPT, "unknown") == PrefixMatch(cached_tokens=0, evicted_reuse=0)
 
 
 def test_unknown_backend_places_nothing() -> None:

@@ -42,7 +42,7 @@ def test_a_slot_holds_one_sequence() -> None:
     """The next prompt replaces it: unlike a paged cache, nothing else is kept."""
     cache = SlotCache(1, 100)
     serve(cache, "abcdefgh", 1)
-    assert cache.match(prompt("abcxyz")).evicted_tokens == 5
+    assert cache.match(prompt("abcxyz")).evicted_reuse == 5
     serve(cache, "abcxyz", 2)
     assert cache.match(prompt("abcdefgh")).cached_tokens == 3
     assert cache.size_tokens == 6
@@ -56,16 +56,16 @@ def test_best_slot_if_similar_enough() -> None:
     for now, placement in enumerate(running):
         cache.finish(placement, now)
     assert cache.match(prompt("abbbx")).cached_tokens == 4
-    assert cache.match(prompt("abbbx")).evicted_tokens == 4
+    assert cache.match(prompt("abbbx")).evicted_reuse == 4
     assert cache.match(prompt("c" + "x" * 8)).cached_tokens == 1
-    assert cache.match(prompt("c" + "x" * 8)).evicted_tokens == 7
+    assert cache.match(prompt("c" + "x" * 8)).evicted_reuse == 7
     assert (
         cache.match(prompt("c" + "x" * 9)).cached_tokens,
-        cache.match(prompt("c" + "x" * 9)).evicted_tokens,
+        cache.match(prompt("c" + "x" * 9)).evicted_reuse,
     ) == (0, 8)
     assert (
         cache.match(prompt("a" + "x" * 9)).cached_tokens,
-        cache.match(prompt("a" + "x" * 9)).evicted_tokens,
+        cache.match(prompt("a" + "x" * 9)).evicted_reuse,
     ) == (1, 7)
 
 
@@ -73,10 +73,10 @@ def test_free_slot_attracts_a_cold_prompt() -> None:
     """A slot never used counts as released before all others: nothing is evicted."""
     cache = SlotCache(2, 100)
     serve(cache, "abcdefgh", 1)
-    assert cache.match(prompt("xyz")).evicted_tokens == 0
+    assert cache.match(prompt("xyz")).evicted_reuse == 0
     serve(cache, "xyz", 2)
     assert cache.match(prompt("abcdefgh")).cached_tokens == 7
-    assert cache.match(prompt("pqr")).evicted_tokens == 8
+    assert cache.match(prompt("pqr")).evicted_reuse == 8
 
 
 def test_recency_is_at_release() -> None:
@@ -85,7 +85,7 @@ def test_recency_is_at_release() -> None:
     long, short = cache.begin(prompt("abcdefgh"), 1), cache.begin(prompt("xyzuvw"), 2)
     cache.finish(short, 3)
     cache.finish(long, 4)
-    assert cache.match(prompt("123")).evicted_tokens == 6
+    assert cache.match(prompt("123")).evicted_reuse == 6
 
 
 def test_busy_slots_cannot_be_reused() -> None:
@@ -135,7 +135,7 @@ def test_prompt_too_long_for_a_slot_never_enters() -> None:
     cache = SlotCache(1, 8)
     serve(cache, "abcdefg", 1)
     placement = cache.begin(prompt("abcdefgh"), 2)
-    assert (placement.cached_tokens, cache.match(prompt("abcdefgh")).evicted_tokens) == (0, 0)
+    assert (placement.cached_tokens, cache.match(prompt("abcdefgh")).evicted_reuse) == (0, 0)
     assert cache.match(prompt("abcdefg")).cached_tokens == 6
     cache.finish(placement, 3)
     assert cache.match(prompt("abcdefg")).cached_tokens == 6
@@ -173,7 +173,7 @@ def test_namespaces_share_nothing() -> None:
     cache = SlotCache(1, 100)
     serve(cache, "abcdefgh", 1)
     assert cache.match(prompt("abcdefgh", seed=2)).cached_tokens == 0
-    assert cache.match(prompt("abcdefgh", seed=2)).evicted_tokens == 8
+    assert cache.match(prompt("abcdefgh", seed=2)).evicted_reuse == 8
 
 
 def test_ready_keys_of_a_trace() -> None:

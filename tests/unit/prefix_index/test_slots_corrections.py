@@ -52,7 +52,7 @@ def test_an_answer_is_in_the_slot_too() -> None:
     assert cache.match(prompt("abcdefghANSWxyz")).cached_tokens == 12
     assert cache.match(prompt("abcdefghANSW")).cached_tokens == 8, "no room for a next turn"
     assert cache.match(prompt("abcdefgxANSWxyz")).cached_tokens == 7
-    assert cache.match(prompt("abcdefghANSWxyz")).evicted_tokens == 0
+    assert cache.match(prompt("abcdefghANSWxyz")).evicted_reuse == 0
 
 
 def test_another_answer_is_no_sign_of_another_slot() -> None:

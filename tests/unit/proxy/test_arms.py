@@ -43,9 +43,7 @@ def test_shares_are_those_of_the_weights(weights: tuple[float, ...]) -> None:
 
 
 @given(st.integers(0, 2**64 - 1), st.permutations([("a", 1.0), ("b", 2.0), ("c", 0.5)]))
-def test_an_arm_is_a_conversations_own(
-    conversation: int, ordered: list[tuple[str, float]]
-) -> None:
+def test_an_arm_is_a_conversations_own(conversation: int, ordered: list[tuple[str, float]]) -> None:
     """The same in every process of the deployment, in whatever order the arms are listed."""
     one = arms(Arm("a"), Arm("b", 2.0), Arm("c", 0.5)).assign(conversation, "m")
     other = arms(*(Arm(*named) for named in ordered)).assign(conversation, "m")
@@ -67,9 +65,7 @@ def test_other_weights_move_no_more_conversations_than_they_must() -> None:
     before = names(made)
     made.become([Arm("a", 2.0), Arm("b"), Arm("c")])
     after = names(made)
-    moved = Counter(
-        (old, new) for old, new in zip(before, after, strict=True) if old != new
-    )
+    moved = Counter((old, new) for old, new in zip(before, after, strict=True) if old != new)
 
     assert set(moved) == {("b", "a"), ("c", "a")}
     # From a third to a half.

@@ -41,7 +41,7 @@ class Believing:
         self.size_tokens = self.capacity_tokens = tokens
 
     def match(self, prefix: Prefix) -> PrefixMatch:
-        return PrefixMatch(self._tokens, 0)
+        return PrefixMatch(self._tokens, 0.0)
 
     def begin(self, prefix: Prefix, now: float) -> Placement:
         return Placement(prefix, self._tokens, None)

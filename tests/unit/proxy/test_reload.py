@@ -21,7 +21,15 @@ from prefold.prefix_index.index import PrefixIndex
 from prefold.proxy.errors import SettingsError
 from prefold.proxy.kv_events import Feeds
 from prefold.proxy.reload import Changes, Reloader, backend_of, changes
-from prefold.proxy.settings import Backend, Health, Routing, Server, Settings
+from prefold.proxy.settings import (
+    Arm,
+    Backend,
+    Compression,
+    Health,
+    Routing,
+    Server,
+    Settings,
+)
 from prefold.proxy.workers.reload import TellingReloader
 
 NOWHERE = "http://127.0.0.1:9"
@@ -336,6 +344,75 @@ async def test_a_discovered_list_that_is_wrong_changes_nothing(watches: Watches)
     scene.reloader.reload()
 
     assert scene.names == ["a", "x"]
+
+
+async def test_arms_are_taken_over_and_weighed_while_running(watches: Watches) -> None:
+    """Whoever draws them is told when they change, and only then; other weights last until the
+    settings are read again."""
+    told: list[list[tuple[str, float]]] = []
+    one, two = Arm(name="a"), Arm(name="b", weight=0.5)
+    reloader = Reloader(
+        settings=with_backends(),
+        load=lambda: Settings(arms=(one, two)),
+        pool=BackendPool([], 1000.0),
+        index=PrefixIndex(),
+        watches=watches,
+        set_arms=lambda arms: told.append([(arm.name, arm.weight) for arm in arms]),
+    )
+    reloader.add(named("x"))
+    assert reloader.reload().restart == ()
+    reloader.weigh({"b": 3.0})
+    for weights, error in (({"a": 0.0, "b": 0.0}, SettingsError), ({"c": 1.0}, KeyError)):
+        with pytest.raises(error):
+            reloader.weigh(weights)
+    assert [arm.weight for arm in reloader.settings.arms] == [1.0, 3.0]
+    reloader.reload()
+
+    assert told == [
+        [("a", 1.0), ("b", 0.5)],
+        [("a", 1.0), ("b", 3.0)],
+        [("a", 1.0), ("b", 0.5)],
+    ]
+
+
+async def test_labels_change_in_place(watches: Watches) -> None:
+    """They are the operator's, and say nothing of what the backend holds."""
+    scene = Scene(watches, named("a"))
+    kept = scene.pool["a"]
+    scene.next = with_backends(named("a", labels={"precision": "fp8"}))
+    scene.reloader.reload()
+
+    assert scene.pool["a"] is kept
+    assert kept.labels == {"precision": "fp8"}
+
+
+async def test_an_arm_that_lost_its_backends_is_told_once(
+    watches: Watches, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is served where others are: who reads its figures must know."""
+    labels = {"precision": "fp8"}
+    scene = Scene(watches, named("a"), named("b", labels=labels))
+    arms = (Arm(name="x", labels=labels), Arm(name="y"))
+    scene.next = dataclasses.replace(
+        with_backends(named("a"), named("b", labels=labels)), arms=arms
+    )
+    scene.reloader.reload()
+    assert "no backend has its labels" not in caplog.text
+    scene.reloader.remove("b")
+    scene.reloader.add(named("c"))
+
+    assert caplog.text.count("arm 'x': no backend has its labels") == 1
+
+
+def test_the_first_arm_that_compresses_takes_a_restart() -> None:
+    """No compressor was started; where one was, it takes none."""
+    bare = Settings()
+    arms = (Arm(name="a"), Arm(name="b", compression="on"))
+    compressing = dataclasses.replace(bare, compression=Compression(mode="shadow"))
+
+    assert changes(bare, dataclasses.replace(bare, arms=arms)).restart == ("arms",)
+    assert changes(bare, dataclasses.replace(bare, arms=arms[:1])).restart == ()
+    assert changes(compressing, dataclasses.replace(compressing, arms=arms)).restart == ()
 
 
 async def test_all_ways_to_change_the_fleet_tell_the_workers(watches: Watches) -> None:

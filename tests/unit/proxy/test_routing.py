@@ -33,7 +33,7 @@ def backend(
     return Candidate(
         name=name,
         cached_tokens=cached,
-        evicted_tokens=evicted,
+        evicted_reuse=evicted,
         queued_tokens=queued,
         in_flight=in_flight,
         prefill_tokens_per_s=rate,
@@ -65,11 +65,11 @@ def test_only_one(policy: Policy) -> None:
 
 
 def test_score_in_seconds() -> None:
-    """(queued + uncached + price x min(uncached, evicted)) / rate + in flight x penalty."""
+    """(queued + uncached + price x evicted reuse) / rate + in flight x penalty."""
     weights = Weights(eviction_price=2.0, decode_penalty_s=0.5)
     shape = prompt(1000)
-    full = backend("a", cached=400, evicted=5000, queued=300, in_flight=3, rate=100.0)
-    assert score_s(full, shape, weights) == pytest.approx((300 + 600 + 2 * 600) / 100 + 1.5)
+    full = backend("a", cached=400, evicted=500, queued=300, in_flight=3, rate=100.0)
+    assert score_s(full, shape, weights) == pytest.approx((300 + 600 + 2 * 500) / 100 + 1.5)
     roomy = backend("a", cached=400, evicted=50, queued=300, in_flight=3, rate=100.0)
     assert score_s(roomy, shape, weights) == pytest.approx((300 + 600 + 2 * 50) / 100 + 1.5)
     crowded = backend("a", cached=1000, in_flight=3, waiting=9)
@@ -79,7 +79,7 @@ def test_score_in_seconds() -> None:
 def test_score_of_a_copy_on_a_busy_fleet() -> None:
     """What another one holds pays the crowd's price besides, by the mean of the queues without the
     longest, in full from one as long as the prompt on."""
-    weights = Weights(eviction_price=1.0, crowd_price=10.0, decode_penalty_s=0.0)
+    weights = Weights(copy_price=1.0, crowd_price=10.0, decode_penalty_s=0.0)
 
     def copying(*queues: int) -> float:
         others = [backend(f"b{n}", cached=600, queued=queue) for n, queue in enumerate(queues)]
@@ -108,7 +108,7 @@ def test_warm_prefix_wins() -> None:
 def test_hot_prefix_spills_when_its_queue_outweighs_it() -> None:
     """A queue longer than the prefill that is saved sends the request elsewhere, which then holds
     the prefix too: that is how a hot prefix is replicated."""
-    decision = by_prefix(prompt(8000), backend("hot", cached=7000, queued=20_000), backend("idle"))
+    decision = by_prefix(prompt(8000), backend("hot", cached=7000, queued=25_000), backend("idle"))
     assert (decision.backend, decision.reason) == ("idle", Reason.LOAD)
     assert (decision.expected_cached_tokens, decision.available_cached_tokens) == (0, 7000)
 
@@ -119,7 +119,7 @@ def test_second_best_holder_is_chosen_for_its_load() -> None:
         prompt(8000), backend("most", cached=7000, queued=20_000), backend("some", cached=3000)
     )
     assert (decision.backend, decision.reason) == ("some", Reason.LOAD)
-    dearest = 1 + Weights().eviction_price + Weights().crowd_price  # of each token computed twice
+    dearest = 1 + Weights().copy_price + Weights().crowd_price  # of each token computed twice
     decision = by_prefix(
         prompt(8000),
         backend("most", cached=7000, queued=round(1.2 * dearest * (7000 - 3000)) + 8000),
@@ -137,12 +137,12 @@ def test_room_attracts_a_cold_prefix() -> None:
 
 def test_a_copy_pays_for_its_room_even_where_there_is_some() -> None:
     """A free slot attracts a new prefix, not a second copy of one that is held elsewhere, unless
-    the queue there is longer than computing it twice."""
-    warm = backend("warm", cached=1900, queued=2500)
+    the queue there is three times as long as computing it again."""
+    warm = backend("warm", cached=1900, queued=5000)
     free = backend("free")
 
     assert by_prefix(prompt(2000), warm, free).backend == "warm"
-    busy = backend("warm", cached=1900, queued=4500)
+    busy = backend("warm", cached=1900, queued=6500)
     assert by_prefix(prompt(2000), busy, free).backend == "free"
     assert by_prefix(prompt(2000), backend("a", queued=500), free).backend == "free"
 
@@ -153,7 +153,7 @@ def test_price_keeps_a_prefix_where_it_is() -> None:
     warm = backend("warm", cached=6000, queued=7000)
     full = backend("full", evicted=8000)
     shape = prompt(8000)
-    greedy = choose(Policy.PREFIX, [warm, full], shape, 0, Weights(eviction_price=0.0))
+    greedy = choose(Policy.PREFIX, [warm, full], shape, 0, Weights(eviction_price=0.0, copy_price=0.0))
     priced = choose(Policy.PREFIX, [warm, full], shape, 0, Weights())
     assert (greedy.backend, priced.backend) == ("full", "warm")
 
@@ -169,10 +169,10 @@ def test_a_copy_that_an_idle_fleet_makes_waits_on_a_busy_one() -> None:
         rest = [backend(f"rest-{n}", queued=others, evicted=2000) for n in range(6)]
         return by_prefix(shape, warm, cold, *rest).backend
 
-    assert chosen(5000, 0) != "warm"
-    assert chosen(5000, 4000) == "warm"
-    assert chosen(20_000, 19_000) == "warm"
-    assert chosen(40_000, 39_000) == "cold"
+    assert chosen(8000, 0) != "warm"
+    assert chosen(12_000, 4000) == "warm"
+    assert chosen(15_000, 14_000) == "warm"
+    assert chosen(40_000, 20_000) == "cold"
 
 
 def test_faster_backend_may_be_worth_a_cold_start() -> None:

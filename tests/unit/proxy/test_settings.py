@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from prefold.proxy.errors import SettingsError
-from prefold.proxy.settings import Backend, Key, Mask, Model, Settings, load
+from prefold.proxy.settings import Arm, Backend, Key, Mask, Model, Settings, load
 from prefold.proxy.settings_checks import SECRETS, warnings_of
 
 DIGEST = sha256(b"key").hexdigest()
@@ -105,6 +105,11 @@ def test_environment_values_may_be_plain_words(tmp_path: Path) -> None:
             f'[[keys]]\ntenant = "b"\nsha256 = "{DIGEST.upper()}"',
             "keys[1].sha256: the same key as keys[0]",
         ),
+        ('[[arms]]\nname = ""', "arms[0].name: printable characters, at least one"),
+        ('[[arms]]\nname = "a"\n[[arms]]\nname = "a"', "arms[1].name: 'a' is used twice"),
+        ('[[arms]]\nname = "a"\nweight = inf', "arms[0].weight: a finite number"),
+        ('[[arms]]\nname = "a"\nweight = 0', "arms: all weights are 0"),
+        ('[[arms]]\nname = "a"\nlabel = {}', "unknown setting arms[0].label; did you mean"),
         (
             '[[backends]]\nurl = "http://a"\n[routing]\npinned_backend = "b"',
             "routing.pinned_backend: no backend is named 'b'",
@@ -192,10 +197,12 @@ def test_the_example_file_is_the_defaults_and_holds_every_setting(tmp_path: Path
     assert load(EXAMPLE, env={}).keys == ()
     text = re.sub(r"^#(?=[\w\[])", "", EXAMPLE.read_text(encoding="utf-8"), flags=re.MULTILINE)
     made = settings(tmp_path, text)
-    assert dataclasses.replace(made, backends=(), keys=(), masks=(), models={}) == Settings()
+    bare = dataclasses.replace(made, backends=(), keys=(), masks=(), arms=(), models={})
+    assert bare == Settings()
     assert made.backends
     assert made.keys
     assert made.masks
+    assert made.arms
     assert made.models
 
     shown = tomllib.loads(text)
@@ -214,7 +221,7 @@ def _keys(data: dict[str, Any], example: Settings) -> set[str]:
     tables = {
         f"{table}.{key}"
         for table, values in data.items()
-        if table not in ("backends", "keys", "masks", "models")
+        if table not in ("backends", "keys", "masks", "arms", "models")
         for key in values
     }
     backend = {field.name for field in dataclasses.fields(Backend)}
@@ -227,6 +234,8 @@ def _keys(data: dict[str, Any], example: Settings) -> set[str]:
         assert set(one) == key
     for one in data.get("masks", ()):
         assert set(one) == mask
+    for one in data.get("arms", ()):
+        assert set(one) == {field.name for field in dataclasses.fields(Arm)}
     for one in data.get("models", {}).values():
         assert set(one) == model
     return tables
@@ -319,6 +328,27 @@ def test_an_open_port_is_warned_of(tmp_path: Path, host: str, is_open: bool) -> 
     assert ["no [[keys]]" in said for said in warnings_of(bare)] == [True] * is_open
     assert ["without TLS" in said for said in warnings_of(with_keys)] == [True] * is_open
     assert warnings_of(dataclasses.replace(with_keys, server=tls)) == []
+
+
+def test_arms_without_a_ledger_are_warned_of(tmp_path: Path) -> None:
+    """Nobody could tell afterwards what they did."""
+    arms = '[[arms]]\nname = "a"\n'
+    kept = '[ledger]\npath = "l"\n'
+
+    assert ["no ledger" in said for said in warnings_of(settings(tmp_path, arms))] == [True]
+    assert warnings_of(settings(tmp_path, kept + arms)) == []
+    assert warnings_of(settings(tmp_path, kept + "digests = false\n" + arms)) != []
+
+
+def test_an_arm_whose_labels_no_backend_has_is_warned_of(tmp_path: Path) -> None:
+    """It would be served where others are: a slip of the pen must not look like "no effect"."""
+    arms = '[ledger]\npath = "l"\n[[arms]]\nname = "a"\nlabels = {p = "fp8"}\n'
+    backend = '[[backends]]\nurl = "http://b"\nlabels = {p = "FP8"}\n'
+
+    assert ["arm 'a': no" in said for said in warnings_of(settings(tmp_path, arms + backend))] == [
+        True
+    ]
+    assert warnings_of(settings(tmp_path, arms + backend.replace("FP8", "fp8"))) == []
 
 
 def test_an_open_admin_port_with_a_key_is_fine(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from prefold.measurement.benefit.benefit import Benefit, BenefitError, Reading
-from prefold.measurement.benefit.columns import Columns, Conversations
+from prefold.measurement.benefit.columns import Columns, Conversations, uncached_before
 from prefold.measurement.benefit.compare import MIN_CONVERSATIONS, Comparison, compare
 from prefold.measurement.benefit.timelines import timeline_of
 from prefold.measurement.definitions.profiles import GUIDELLM, PREFOLD
@@ -30,12 +30,12 @@ def only(rows: Sequence[LedgerRow]) -> Comparison:
 
 
 def test_a_known_effect_is_found_with_bounds_that_hold_it() -> None:
-    """Prefill of 2,000 uncached tokens on average at 10,000 a second, less a half, and 20 ms."""
+    """Half of the prefill at 10,000 tokens a second, less 20 ms; and none on decode or errors."""
     rows = experiment(1, conversations=600, fixed_ms=20, share=0.5)
     comparison = only(rows)
     by_name = {told.metric: told for told in comparison.differences}
     ttft = by_name["ttft_ms"].interval
-    uncached = np.mean([one.prompt_tokens - one.reported_tokens for one in rows])  # type: ignore[operator]
+    uncached = np.mean([uncached_before(one) or 0 for one in rows])
     slow = np.exp(0.2**2)  # the mean of two lognormal factors of 0.2 each
     truth = 20 - 0.5 * uncached / 10_000 * 1000 * slow
 
@@ -44,10 +44,8 @@ def test_a_known_effect_is_found_with_bounds_that_hold_it() -> None:
     tpot = by_name["tpot_ms"].interval
     assert tpot is not None
     assert not tpot.effect
-    assert comparison.verdict.startswith(
-        f"treated against control: {ttft.difference:+.0f} ms ["
-    )
-    assert "TTFT" in comparison.verdict
+    said = f"{ttft.difference:+.1f} ms [{ttft.low:+.0f}, {ttft.high:+.1f}] TTFT;"
+    assert comparison.verdict.startswith(f"treated against control: {said}")
     assert "TPOT" not in comparison.verdict
     assert "failed" not in comparison.verdict
 
@@ -133,6 +131,17 @@ def test_answers_that_were_not_streamed_have_a_verdict_of_their_own() -> None:
     assert {told.metric for told in comparison.differences} == {"unstreamed_ms", "output_tokens"}
     assert comparison.verdict.endswith("] answers not streamed")
     assert "-200 ms" in comparison.verdict
+
+
+def test_a_part_that_is_the_whole_is_not_told_again() -> None:
+    """Where no prompt was cached, the uncached ones are all of them."""
+    rows = [
+        row(number, arm=("control", "treated")[number % 2], uncached=1000) for number in range(200)
+    ]
+    names = {told.metric for told in only(rows).differences}
+
+    assert "ttft_ms" in names
+    assert not names & {"ttft_cached_ms", "ttft_uncached_ms"}
 
 
 def test_groups_that_were_not_drawn_by_lot_have_no_curve() -> None:
