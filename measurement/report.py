@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from prefold.measurement.books import Books, Kind, Tally
+from prefold.measurement.books import Books, Compared, Kind, Tally
 from prefold.measurement.sketch import Sketch
 
 DEFINITIONS = {
@@ -15,10 +15,11 @@ DEFINITIONS = {
     "prefill_tokens_saved": "cached prompt tokens as reported by the engines",
     "expected_cached_tokens": "the same as predicted by the index for the chosen backend",
     "available_cached_tokens": "the same as predicted for the best backend of the fleet",
+    "hits": "available, expected and reported cached tokens of requests for which all are known",
     "prediction": "by mode; error: expected minus reported cached tokens, absolute and signed",
     "index_corrections": "tokens that reports showed not to be cached, or to be cached after all",
     "documents_moved": "documents of RAG prompts sent in another place than they came in",
-    "divergence": "where prompts part from recent ones, of a sample; what was lost by it, in tokens",
+    "divergence": "where prompts part from recent ones, of a sample; what that lost, in tokens",
     "compression": "requests by form sent, and why; gains: the TTFT predicted for the prompt as it"
     " came, less that of the form sent, predicted and measured",
     "quantiles": "DDSketch, relative error at most 1 %",
@@ -34,6 +35,10 @@ def report(books: Books) -> dict[str, Any]:
         "backends": {
             name: _totals([(kind, tally) for kind, tally in kinds if kind.backend == name])
             for name in names
+        },
+        "arms": {
+            name: _totals([(kind, tally) for kind, tally in kinds if kind.arm == name])
+            for name in dict.fromkeys(kind.arm for kind, _ in kinds if kind.arm)
         },
         "divergence": books.divergences.report(),
         "compression": books.compression.report(),
@@ -61,6 +66,7 @@ def _totals(kinds: list[tuple[Kind, Tally]]) -> dict[str, Any]:
         "prefill_tokens_computed": computed if reported else None,
         "expected_cached_tokens": total.expected_tokens,
         "available_cached_tokens": total.available_tokens,
+        "hits": _hits(total.compared),
         "prediction_error_tokens": total.prediction_error_tokens if reported else None,
         "prediction": _prediction(kinds),
         "index_corrections": {
@@ -75,6 +81,12 @@ def _totals(kinds: list[tuple[Kind, Tally]]) -> dict[str, Any]:
         "e2e_ms": _quantiles(total.e2e.sketch),
         "proxy_overhead_ms": _quantiles(total.overhead),
     }
+
+
+def _hits(compared: Compared) -> dict[str, int] | None:
+    if not compared.requests:
+        return None
+    return {name: getattr(compared, name) for name in Compared.__slots__}
 
 
 def _prediction(kinds: list[tuple[Kind, Tally]]) -> dict[str, dict[str, float | int]]:

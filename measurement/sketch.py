@@ -6,6 +6,7 @@ DDSketch (Masson, Rim, Lee: "DDSketch", VLDB 2019): buckets that grow geometrica
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from math import ceil, log
 
 RELATIVE_ERROR = 0.01
@@ -34,12 +35,19 @@ class Sketch:
 
     def quantile(self, q: float) -> float | None:
         """The value at rank q (0..1), None while the series is empty."""
+        values = self.quantiles((q,))
+        return values[0] if values else None
+
+    def quantiles(self, qs: Sequence[float]) -> list[float]:
+        """The values at ascending ranks, in one walk; none while the series is empty."""
         if not self.count:
-            return None
-        rank = q * (self.count - 1)
-        seen = 0
-        for bucket in sorted(self._buckets):
-            seen += self._buckets[bucket]
-            if seen > rank:
-                return 2 * GAMMA**bucket / (GAMMA + 1)
-        raise AssertionError("ranks end within the last bucket")
+            return []
+        buckets = iter(sorted(self._buckets.items()))
+        values, seen, bucket = [], 0, 0
+        for q in qs:
+            rank = q * (self.count - 1)
+            while seen <= rank:
+                bucket, count = next(buckets)
+                seen += count
+            values.append(2 * GAMMA**bucket / (GAMMA + 1))
+        return values

@@ -1,5 +1,5 @@
 """The admin port: figures for operators, and backends that come and go. Never for clients, and not
-for the pages of a browser: any of them could make an operator's browser ask.
+for the pages of a browser except its own: any other could make an operator's browser ask.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from prefold.measurement.books import Books
 from prefold.measurement.prometheus import Metrics
 from prefold.measurement.report import report
 from prefold.proxy import settings as given
+from prefold.proxy.dashboard.routes import OPEN_PATHS, Dashboard
 from prefold.proxy.errors import (
     ApiError,
     BadRequest,
@@ -76,7 +77,8 @@ class NewBackend(msgspec.Struct, forbid_unknown_fields=True):
 def admin_app(proxy: Operated) -> web.Application:
     handlers = AdminHandlers(proxy)
     app = web.Application(client_max_size=64 * 1024)
-    AdminGate(key=proxy.settings.server.admin_key).install(app)
+    AdminGate(key=proxy.settings.server.admin_key, open_paths=OPEN_PATHS).install(app)
+    Dashboard(proxy, handlers.described).install(app)
     app.router.add_get("/metrics", handlers.metrics)
     app.router.add_get("/report", handlers.report)
     app.router.add_get("/openapi.json", handlers.openapi)
@@ -107,8 +109,11 @@ class AdminHandlers:
         return _json(document(self._proxy.lifecycle.url, str(request.url.origin())))
 
     async def backends(self, request: web.Request) -> web.Response:
+        return _json({"backends": self.described()})
+
+    def described(self) -> list[dict[str, object]]:
         now = time.perf_counter()
-        return _json({"backends": [_described(backend, now) for backend in self._proxy.pool]})
+        return [_described(backend, now) for backend in self._proxy.pool]
 
     async def add(self, request: web.Request) -> web.Response:
         try:

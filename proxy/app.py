@@ -3,56 +3,61 @@
 from __future__ import annotations
 
 import logging
-import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from typing import TYPE_CHECKING
 
 from prefold.backends.admission import Admission
 from prefold.backends.backend import Backend
 from prefold.backends.client import Client
 from prefold.backends.engine import EngineFacts
-from prefold.backends.http1 import Limits
 from prefold.backends.monitor import Monitor, Watches
 from prefold.backends.pool import BackendPool
 from prefold.measurement.books import Books
 from prefold.measurement.ledger.writer import Ledger
-from prefold.measurement.prometheus import BackendGauges, Metrics
+from prefold.measurement.prometheus import Metrics
 from prefold.measurement.record import RequestRecord
 from prefold.prefix_index.index import PrefixIndex
-from prefold.proxy import settings as settings_of
-from prefold.proxy.arms import Arm, Arms
+from prefold.proxy.arms import Arms
 from prefold.proxy.attempts import AttemptRules, Attempts
-from prefold.proxy.catalog import ModelCatalog, ModelSource
+from prefold.proxy.catalog import ModelCatalog
 from prefold.proxy.compression.forms import Forms
 from prefold.proxy.compression.wiring import Compressing, compressing, wanted
-from prefold.proxy.divergence import Divergences
-from prefold.proxy.documents.documents import Documents
-from prefold.proxy.documents.marks import Marks
 from prefold.proxy.documents.order import DocumentOrders
 from prefold.proxy.feedback import Feedback
 from prefold.proxy.fleet import Fleet
 from prefold.proxy.gate import Gate
-from prefold.proxy.hints import Hints
-from prefold.proxy.keys import KeyRing
 from prefold.proxy.kv_events import Feeds
 from prefold.proxy.ledger_keeping import deployment_secret, ledger_of
 from prefold.proxy.ledger_notes import LedgerNotes
 from prefold.proxy.lifecycle import Lifecycle
-from prefold.proxy.masks import MaskRule, Masks
-from prefold.proxy.openai import Bounds
 from prefold.proxy.pins import Pins
 from prefold.proxy.pipeline import Pipeline, PipelineOptions
-from prefold.proxy.preparing import Preparing, PreparingOptions
+from prefold.proxy.preparing import Preparing
 from prefold.proxy.rate_limit import RateLimiter
 from prefold.proxy.reload import Load, Reloader, backend_of
-from prefold.proxy.request_log import RequestLog
 from prefold.proxy.retries import RetryBudget, Suspects
-from prefold.proxy.routing import Policy, Weights
+from prefold.proxy.routing import Policy
 from prefold.proxy.selection import Selector
 from prefold.proxy.settings import Settings
+
+if TYPE_CHECKING:
+    pass
+from prefold.proxy.gauges import gauges
+from prefold.proxy.wiring import (
+    arms_of,
+    catalog_of,
+    divergences_of,
+    gate_of,
+    limits,
+    preparing_options,
+    request_log_of,
+    tracing_of,
+    weights_of,
+)
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +107,7 @@ class Own:
     keeps_ledger: bool = True
     """Otherwise the parent does."""
     emptied: Callable[[str], None] | None = None
-    """Is told of a backend that is back, and has lost its cache, before anything is placed there."""
+    """Is told of a backend that is back without its cache, before anything is placed there."""
     look_s: float | None = None
     """As in Admission."""
 
@@ -129,10 +134,10 @@ async def build(
             look_s=own.look_s,
         )
         index = own.index
-        catalog = _catalog(settings)
+        catalog = catalog_of(settings)
         stack.callback(catalog.close)
         books = own.books
-        request_log = _request_log(settings)
+        request_log = request_log_of(settings)
         if request_log is not None:
             stack.callback(request_log.flush)
         secret = deployment_secret(settings, keeps_ledger=own.keeps_ledger).encode()
@@ -144,7 +149,7 @@ async def build(
         compression: Compressing | None = None
         metrics = Metrics(
             books,
-            lambda: gauges(pool, index.size_tokens),
+            lambda: gauges(pool, index.size_tokens, capacity=index.capacity_tokens),
             lambda: admission.waiting,
             ledger=None if ledger is None else ledger.figures,
             compressor=lambda: None if compression is None else compression.state(),
@@ -191,7 +196,7 @@ async def build(
             pool=pool,
             index=index,
             policy=Policy(settings.routing.policy),
-            weights=_weights(settings),
+            weights=weights_of(settings),
             clock=clock,
         )
         if wanted(settings):
@@ -212,17 +217,20 @@ async def build(
             ),
             clock=clock,
         )
+        tracing = tracing_of(settings, pool, clock)
+        if tracing is not None:
+            stack.callback(tracing.close)
         pipeline = Pipeline(
             preparing=Preparing(
                 pool=pool,
                 catalog=catalog,
                 pins=pins,
-                options=_preparing(settings, secret, own.document_orders, isolate=isolate),
+                options=preparing_options(settings, secret, own.document_orders, isolate=isolate),
                 clock=clock,
                 notes=notes,
                 arms=arms,
                 compression=None if compression is None else compression.stage,
-                divergences=_divergences(settings, secret),
+                divergences=divergences_of(settings, secret),
             ),
             attempts=attempts,
             pins=pins,
@@ -237,6 +245,7 @@ async def build(
             clock=clock,
             feedback=Feedback(fleet, clock),
             notes=notes,
+            tracing=tracing,
         )
         reloader = Reloader(
             settings=settings,
@@ -254,7 +263,7 @@ async def build(
             catalog=catalog,
             monitor=monitor,
             pipeline=pipeline,
-            gate=_gate(settings, own.limiter, clock),
+            gate=gate_of(settings, own.limiter, clock),
             lifecycle=Lifecycle(),
             reloader=reloader,
             watches=watches,
@@ -263,145 +272,4 @@ async def build(
             books=books,
             waiting=lambda: admission.waiting,
             compression=compression,
-        )
-
-
-def arms_of(given: Sequence[settings_of.Arm]) -> list[Arm]:
-    return [
-        Arm(
-            name=arm.name,
-            weight=arm.weight,
-            compression=arm.compression,
-            labels=arm.labels,
-            models=arm.models,
-        )
-        for arm in given
-    ]
-
-
-def _request_log(settings: Settings) -> RequestLog | None:
-    wanted = settings.server.log_requests and log.isEnabledFor(logging.INFO)
-    return RequestLog(lambda lines: sys.stderr.write(lines)) if wanted else None
-
-
-def limits(settings: Settings) -> Limits:
-    timeouts = settings.timeouts
-    return Limits(
-        connect_s=timeouts.connect_s,
-        first_byte_s=timeouts.first_byte_s,
-        idle_s=timeouts.idle_s,
-    )
-
-
-def _catalog(settings: Settings) -> ModelCatalog:
-    return ModelCatalog(
-        {
-            name: ModelSource(tokenizer=model.tokenizer, chat_template=model.chat_template)
-            for name, model in settings.models.items()
-        },
-        {alias: name for name, model in settings.models.items() for alias in model.aliases},
-        memo_bytes=int(settings.tokens.memo_mib * 2**20),
-        inline_chars=settings.tokens.inline_chars,
-        alone=settings.server.workers == 1,
-    )
-
-
-def _gate(settings: Settings, limiter: RateLimiter, clock: Callable[[], float]) -> Gate:
-    return Gate(
-        key_ring=KeyRing.of(
-            [
-                (key.tenant, key.sha256, key.requests_per_minute, key.parallel)
-                for key in settings.keys
-            ]
-        ),
-        limiter=limiter,
-        cors_origins=frozenset(settings.server.cors_origins),
-        clock=clock,
-    )
-
-
-def _weights(settings: Settings) -> Weights:
-    routing = settings.routing
-    return Weights(
-        eviction_price=routing.eviction_price,
-        copy_price=routing.copy_price,
-        crowd_price=routing.crowd_price,
-        decode_penalty_s=routing.decode_penalty_s,
-        noise_relative=routing.noise_relative,
-        noise_s=routing.noise_s,
-        noise_work=routing.noise_work,
-    )
-
-
-def _preparing(
-    settings: Settings, secret: bytes, orders: DocumentOrders, *, isolate: bool
-) -> PreparingOptions:
-    server = settings.server
-    return PreparingOptions(
-        secret=secret,
-        isolate=isolate,
-        tenant_header=settings.routing.tenant_header,
-        pinned_backend=settings.routing.pinned_backend,
-        bounds=Bounds(
-            max_depth=server.max_json_depth, max_messages=server.max_messages, max_n=server.max_n
-        ),
-        max_body_bytes=int(server.max_body_mib * 2**20),
-        max_upload_bytes=int(server.max_upload_mib * 2**20),
-        hints=_hints(settings),
-        masks=_masks(settings),
-        documents=documents_of(settings, orders),
-    )
-
-
-def documents_of(settings: Settings, orders: DocumentOrders) -> Documents | None:
-    """None where nobody can ask for an order."""
-    given = settings.documents
-    documents = Documents(
-        base=Marks(start=given.start, end=given.end, fence=given.fence),
-        models={name: model.documents for name, model in settings.models.items()},
-        by_header=given.by_header,
-        orders=orders,
-    )
-    return documents if documents.used else None
-
-
-def _divergences(settings: Settings, secret: bytes) -> Divergences | None:
-    given = settings.diagnosis
-    return Divergences(secret, given.divergence_share) if given.divergence else None
-
-
-def _hints(settings: Settings) -> Hints | None:
-    routing = settings.routing
-    if not (routing.prompt_cache_key or routing.session_headers):
-        return None
-    return Hints(
-        prompt_cache_key=routing.prompt_cache_key, session_headers=routing.session_headers
-    )
-
-
-def _masks(settings: Settings) -> Masks | None:
-    rules = [
-        MaskRule(pattern=mask.pattern, models=mask.models, stripped=mask.stripped)
-        for mask in settings.masks
-    ]
-    return Masks(rules) if rules else None
-
-
-def gauges(
-    pool: BackendPool,
-    believed: Callable[[str], int],
-    error: Callable[[Backend], float | None] = lambda backend: backend.prediction.error,
-) -> Iterator[BackendGauges]:
-    now, backends = time.perf_counter(), list(pool)
-    for backend, rate in zip(backends, pool.prefill_rates(backends), strict=True):
-        yield BackendGauges(
-            backend=backend.name,
-            state=backend.health.state(now),
-            mode=backend.shown_mode,
-            in_flight=backend.load.here,
-            queued_tokens=backend.load.queued_here,
-            prefill_tokens_per_s=rate,
-            prefill_overhead_s=backend.rate.overhead_s,
-            believed_tokens=believed(backend.name),
-            prediction_error=error(backend),
         )

@@ -27,12 +27,15 @@ ELSEWHERE = {
     "compress": "prefold.proxy.compress_command:compress",
     "compress-server": "prefold.proxy.compress_server:compress_server",
     "diagnose": "prefold.proxy.diagnose_command:diagnose_command",
+    "completion": "prefold.proxy.completion_command:completion",
     "demo": "prefold.proxy.demo.command:demo",
+    "engine": "prefold.proxy.engine_command:engine",
     "ledger": "prefold.proxy.ledger_command:ledger",
     "metrics": "prefold.proxy.metrics_command:metrics",
     "replay": "prefold.proxy.replay.command:replay",
     "report": "prefold.proxy.report_command:report",
     "simulate": "prefold.proxy.simulate.command:simulate",
+    "top": "prefold.proxy.top_command:top",
 }
 
 

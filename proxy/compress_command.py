@@ -43,6 +43,8 @@ from prefold.proxy.tokens.gguf_tokenizer import tokenizer_parts
 @click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:1, ...")
 @click.option("--dtype", default="auto", show_default=True, help="float32, bfloat16 or float16.")
 @click.option("--language", default="en", show_default=True, help="Of lexical, for Latin letters.")
+@click.option("--question", default="",
+              help="Of llmlingua with a causal model: makes it LongLLMLingua.")  # fmt: skip
 @click.option("--tokenizer", metavar="FILE", type=click.Path(exists=True, path_type=Path),
               help="tokenizer.json, its folder or a GGUF file: count in its tokens.")  # fmt: skip
 @click.option("--keep", "markers", nargs=2, multiple=True, metavar="OPENING CLOSING",
@@ -60,6 +62,7 @@ def compress(
     device: str,
     dtype: str,
     language: str,
+    question: str,
     tokenizer: Path | None,
     markers: tuple[tuple[str, str], ...],
     quotes: tuple[tuple[str, str], ...],
@@ -71,7 +74,7 @@ def compress(
     try:
         counter = _tokenizer(tokenizer) if tokenizer else None
         compressor = open_compressor(
-            _choice(name, model, mode, language, Placement(device=device, dtype=dtype)),
+            _choice(name, model, mode, language, question, Placement(device=device, dtype=dtype)),
             TokenWeights(counter) if counter else None,
         )
     except (CompressorUnavailable, TokenizerError, ValueError) as error:
@@ -98,7 +101,12 @@ def _read(file: Path | None) -> str:
 
 
 def _choice(
-    name: str, model: str | None, mode: str, language: str, placement: Placement
+    name: str,
+    model: str | None,
+    mode: str,
+    language: str,
+    question: str,
+    placement: Placement,
 ) -> CompressorChoice:
     """With the embedded engine's model for surprisal, where it has been fetched."""
     tokenizer_json = None
@@ -113,6 +121,7 @@ def _choice(
         language=language,
         placement=placement,
         tokenizer_json=tokenizer_json,
+        question=question,
     )
 
 

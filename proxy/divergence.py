@@ -24,7 +24,7 @@ from prefold.measurement.divergence.texts import (
     Place,
     common_length,
     first_difference,
-    texts_from,
+    text_of,
 )
 from prefold.prefix_index.prefix import Prefix, Units
 from prefold.proxy.openai import Body
@@ -36,8 +36,8 @@ MASK = str.maketrans("0123456789abcdefABCDEF", "0" * 22)
 RECENT = 8
 """Prompts that are remembered for each beginning."""
 MAX_HELD_BYTES = 32 * 1024 * 1024
-MAX_BODY_BYTES = 1024 * 1024
-"""Larger ones are not looked at."""
+MAX_BODY_BYTES = 256 * 1024
+"""Larger ones are not looked at: to compare them would hold up the event loop."""
 TEMPLATE_UNITS = 64
 
 HELD = 3
@@ -166,19 +166,19 @@ def _nearest(parts: Parts, recent: deque[_Recent]) -> tuple[_Recent, Place] | No
             best.append((other, place))
     if len(best) == 1:
         return best[0]
-    return max(best, key=lambda one: _shared_chars(parts, one[0].parts, one[1]))
+    return _most_alike(text_of(parts, best[0][1]), best)
 
 
-def _shared_chars(one: Parts, other: Parts, place: Place) -> int:
-    shared = 0
-    for mine, its in zip(texts_from(one, place), texts_from(other, place), strict=False):
-        if mine[:2] != its[:2]:
-            break
-        common = common_length(mine.text, its.text)
-        shared += common
-        if common < max(len(mine.text), len(its.text)):
-            break
-    return shared
+def _most_alike(text: str, nearest: list[tuple[_Recent, Place]]) -> tuple[_Recent, Place]:
+    """Of those that differ in the same item first. What is no better so far costs one look."""
+    found, common = nearest[0], -1
+    for one in nearest:
+        its = text_of(one[0].parts, one[1])
+        if common < 0 or its[common : common + 1] == text[common : common + 1] != "":
+            alike = common_length(text, its)
+            if alike > common:
+                found, common = one, alike
+    return found
 
 
 def _known(prompt: Prompt) -> Prefix:

@@ -113,9 +113,11 @@ class Gate:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminGate:
     """Of the admin port. `key` "": whoever reaches the port, a loopback address then, may use it,
-    but no web page that a browser on this machine shows."""
+    but no web page that a browser on this machine shows, except the port's own. `open_paths` need
+    no key: what is the same for everybody and tells nothing."""
 
     key: str
+    open_paths: frozenset[str] = frozenset()
 
     def install(self, app: web.Application) -> None:
         app.middlewares.append(self._guarded)
@@ -125,7 +127,8 @@ class AdminGate:
         if "Origin" in request.headers:
             raise Forbidden("The admin port is not for web pages.")
         if self.key:
-            if not _is_bearer(request.headers.get("Authorization", ""), self.key):
+            is_open = request.path in self.open_paths and request.method == "GET"
+            if not is_open and not _is_bearer(request.headers.get("Authorization", ""), self.key):
                 raise Unauthorized("The admin port needs its own key.")
         elif not host_is_loopback(request.headers.get("Host", "")):
             # A page whose own name was made to resolve to 127.0.0.1 sends no Origin.

@@ -183,6 +183,7 @@ def _admin_paths() -> Json:
     name = {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}
     new = {"application/json": {"schema": {"$ref": REF.format(name="NewBackend")}}}
     metrics = {"text/plain": {"schema": {"type": "string"}}}
+    page = {"text/html": {"schema": {"type": "string"}}}
     return {
         "/metrics": {
             "get": _admin(
@@ -191,6 +192,20 @@ def _admin_paths() -> Json:
         },
         "/report": {
             "get": _admin("Totals since start", {"200": _json("Totals.", "Report")}),
+        },
+        "/": {
+            "get": _admin("The dashboard", {"200": {"description": "A page.", "content": page}}),
+        },
+        "/dashboard/figures": {
+            "get": _admin(
+                "What the dashboard shows", {"200": _json("Figures and the last hour.", "Figures")}
+            ),
+        },
+        "/dashboard/ledger": {
+            "get": _admin(
+                "What the ledger's last day tells, as far as it was read",
+                {"200": _json("Report and diagnosis.", "LedgerView")},
+            ),
         },
         "/openapi.json": {
             "get": _admin("This document", {"200": _json("The document.", "Any")}),

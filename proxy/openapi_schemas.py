@@ -59,11 +59,28 @@ OWN_SCHEMAS: Json = {
         {
             "total": ANY_OBJECT,
             "backends": {"type": "object", "additionalProperties": ANY_OBJECT},
+            "arms": {"type": "object", "additionalProperties": ANY_OBJECT},
             "divergence": ANY_OBJECT,
             "definitions": {"type": "object", "additionalProperties": STRING},
             "tokenizers": {"type": "object", "additionalProperties": ANY_OBJECT},
         }
     ),
+    "Figures": _object(
+        {
+            "now": NOT_NEGATIVE,
+            "interval_s": NOT_NEGATIVE,
+            "waiting": COUNT,
+            "backends": {"type": "array", "items": ANY_OBJECT},
+            "report": ANY_OBJECT,
+            "distributions": {"type": "object", "additionalProperties": ANY_OBJECT},
+            "series": {
+                "type": "object",
+                "additionalProperties": {"type": "array", "items": {"type": "number"}},
+            },
+        },
+        closed=True,
+    ),
+    "LedgerView": _object({"state": {"enum": ["none", "reading", "ready", "failed"]}}),
     "Backend": _object(
         {
             "name": STRING,

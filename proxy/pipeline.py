@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 from prefold.backends.errors import UpstreamDisconnected
 from prefold.measurement.record import RequestOutcome, RequestRecord
@@ -26,6 +27,9 @@ from prefold.proxy.openai import Body
 from prefold.proxy.pins import Pins
 from prefold.proxy.preparing import Preparing
 from prefold.proxy.recording import note_error
+
+if TYPE_CHECKING:
+    from prefold.proxy.tracing import Tracing  # not loaded where nobody wants it
 
 Prepare = Callable[[Request, RequestRecord], Awaitable[Call]]
 
@@ -56,6 +60,7 @@ class Pipeline:
         clock: Callable[[], float],
         feedback: Feedback,
         notes: LedgerNotes | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         self._preparing = preparing
         self._attempts = attempts
@@ -65,6 +70,7 @@ class Pipeline:
         self._clock = clock
         self._feedback = feedback
         self._notes = notes
+        self._tracing = tracing
 
     async def by_prefix(self, request: Request, kind: type[Body]) -> None:
         """Raises ApiError while nothing has been sent, ClientGone once nobody listens; all do."""
@@ -87,6 +93,8 @@ class Pipeline:
             request_id=request.request_id,
             tenant=request.tenant,
         )
+        tracing = self._tracing
+        trace = None if tracing is None else tracing.begin(request, record)
         carry = self._carry if not self._options.total_s else self._carry_in_time
         try:
             await carry(request, prepare, record)
@@ -96,6 +104,8 @@ class Pipeline:
         finally:
             record.end = self._clock()
             self._observe(record)
+            if tracing is not None and trace is not None:
+                tracing.end(trace, record)
 
     async def _carry_in_time(
         self, request: Request, prepare: Prepare, record: RequestRecord

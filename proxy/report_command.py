@@ -16,11 +16,12 @@ from prefold.measurement.benefit.counterfactual import BLOCK_TOKENS, Counterfact
 from prefold.measurement.definitions.profiles import PROFILES
 from prefold.measurement.ledger.reader import GROUPS, LedgerReader, open_ledger
 from prefold.measurement.ledger.schema import LedgerError
-from prefold.proxy import report_document as document
 from prefold.proxy.errors import SettingsError
 from prefold.proxy.ledger_command import Moment, config_option, file_option
 from prefold.proxy.replay.command import Limit
-from prefold.proxy.report_html import page
+from prefold.proxy.report_html import charts_of, page
+from prefold.proxy.report_sections import Section, sections
+from prefold.proxy.report_sentences import sentences, title
 from prefold.proxy.settings import Settings, load
 from prefold.proxy.shadow import ShadowCache
 
@@ -115,8 +116,8 @@ def _counterfactual(
 
 
 def _write(path: Path, made: Benefit) -> None:
-    text = page(document.title(made), document.sentences(made), document.sections(made, full=True))
     try:
+        text = page(title(made), sentences(made), sections(made, full=True), charts_of(made))
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise click.ClickException(f"{path}: {error.strerror}") from None
@@ -124,17 +125,17 @@ def _write(path: Path, made: Benefit) -> None:
 
 def _print(made: Benefit) -> None:
     console = Console(highlight=False)
-    console.print(Text(document.title(made), style="bold"))
-    for sentence in document.sentences(made):
+    console.print(Text(title(made), style="bold"))
+    for sentence in sentences(made):
         console.print(Text(sentence))
-    for section in document.sections(made):
+    for section in sections(made):
         console.print(_table(section))
         for note in section.notes:
             console.print(Text(note, style="dim"))
         console.print()
 
 
-def _table(section: document.Section) -> Table:
+def _table(section: Section) -> Table:
     table = Table(
         box=SIMPLE_HEAD,
         title=Text(section.title),

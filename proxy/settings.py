@@ -228,7 +228,9 @@ class Compression:
 
     mode: CompressionMode = "off"
     by_header: bool = False
-    compressor: Literal["lexical", "surprisal", "llmlingua2", "null"] = "lexical"
+    compressor: Literal["lexical", "sentences", "surprisal", "llmlingua2", "llmlingua", "null"] = (
+        "lexical"
+    )
     model: str = ""
     model_revision: str = ""
     device: str = "auto"
@@ -283,6 +285,15 @@ class Diagnosis:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Tracing:
+    """Requests as OpenTelemetry spans: see docs/observability.md."""
+
+    endpoint: str = ""
+    sample: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0
+    service_name: str = "prefold"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     server: Server = Server()
     timeouts: Timeouts = Timeouts()
@@ -294,6 +305,7 @@ class Settings:
     health: Health = Health()
     ledger: Ledger = Ledger()
     diagnosis: Diagnosis = Diagnosis()
+    tracing: Tracing = Tracing()
     discovery: Discovery = Discovery()
     redis: Redis = Redis()
     documents: Documents = Documents()

@@ -5,6 +5,7 @@ Called by `settings.load` only; every SettingsError names the key, none quotes a
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import math
 import re
 from collections.abc import Mapping
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
         Routing,
         Server,
         Settings,
+        Tracing,
     )
 
     HasKey = TypeVar("HasKey", Backend, Compression, Discovery)
@@ -90,6 +92,7 @@ def checked(settings: Settings) -> Settings:
     _check_hints(settings.routing)
     _check_masks(settings.masks)
     _check_arms(settings.arms)
+    _check_tracing(settings.tracing)
     _check_discovery(settings.discovery)
     if settings.redis.url:
         _check_redis(settings)
@@ -118,6 +121,8 @@ def warnings_of(settings: Settings) -> list[str]:
         )
     if settings.arms and not (settings.ledger.path and settings.ledger.digests):
         found.append("arms are set, and no ledger with digests that could tell them apart later")
+    if len({frozenset(arm.models) for arm in settings.arms}) > 1:
+        found.append("arms have different models: they would differ by the model, too")
     return found + arms_without_backends(settings)
 
 
@@ -227,6 +232,18 @@ def _check_arms(arms: tuple[Arm, ...]) -> None:
         raise SettingsError("arms: all weights are 0")
 
 
+def _check_tracing(tracing: Tracing) -> None:
+    if not tracing.endpoint:
+        return
+    parts = urlsplit(tracing.endpoint)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise SettingsError("tracing.endpoint: expected http://HOST:4318/v1/traces")
+    try:
+        importlib.import_module("opentelemetry.exporter.otlp.proto.http.trace_exporter")
+    except ImportError:
+        raise SettingsError("tracing.endpoint: it needs OpenTelemetry: prefold[otel]") from None
+
+
 def _check_discovery(discovery: Discovery) -> None:
     if not discovery.dns:
         return
@@ -306,8 +323,9 @@ def _check_compression(compression: Compression) -> None:
         raise SettingsError("compression.keep, compression.quotes: pairs of texts, none empty")
     if compression.url:
         _checked_netloc(compression.url, "compression.url")
-    elif compression.compressor == "llmlingua2" and not compression.model:
-        raise SettingsError("compression.model: llmlingua2 needs one: a folder or a hub id")
+    elif compression.compressor.startswith("llmlingua") and not compression.model:
+        name = compression.compressor
+        raise SettingsError(f"compression.model: {name} needs one: a folder or a hub id")
 
 
 def _check_aliases(models: Mapping[str, Model]) -> None:

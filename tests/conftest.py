@@ -12,11 +12,16 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from prefold.backends import engine_process
 from prefold.backends.embedded import EnginePaths, ensure_engine, missing_cpu_features
 from prefold.backends.wheel_cache import FetchError
 from tests.support.requirements import skip_or_fail
+
+# Rules are checked, not how long a busy machine takes to make up examples for them.
+settings.register_profile("prefold", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("prefold")
 
 
 class StartEngine(Protocol):

@@ -180,8 +180,10 @@ class WorkerPool:
             except CannotOpen as error:
                 log.error("compressor %d cannot be opened: %s", number, error)
                 pause = MAX_PAUSE_S
-            except (ChildGone, TimeoutError, OSError) as error:
-                why = str(error) or "it took too long"
+            except (ChildGone, TimeoutError, OSError, UnicodeEncodeError) as error:
+                # Of a text that is none (a lone surrogate), the error would quote it.
+                odd = isinstance(error, UnicodeEncodeError)
+                why = "a text that is none" if odd else str(error) or "it took too long"
                 log.warning("compressor %d failed: %s; prompts go out as they came", number, why)
             self.failures += 1
             pause = FIRST_PAUSE_S if worked else pause

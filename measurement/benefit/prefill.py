@@ -82,14 +82,14 @@ def rate_of(uncached_tokens: Floats, seconds: Floats, seed: int = 0) -> Rate | N
     sure."""
     step = -(-len(seconds) // MAX_ROWS) or 1
     x, y = uncached_tokens[::step], seconds[::step]
-    slope = _slope(x, y)
+    slope = slope_of(x, y)
     if slope is None or slope <= 0:
         return None
     random = np.random.default_rng(seed)
     drawn = []
     for _ in range(REPETITIONS):
         picked = random.integers(0, len(x), len(x))
-        drawn.append(_slope(x[picked], y[picked]))
+        drawn.append(slope_of(x[picked], y[picked]))
     known = [slope for slope in drawn if slope is not None]
     if len(known) < len(drawn):
         return None
@@ -105,7 +105,7 @@ def rate_of(uncached_tokens: Floats, seconds: Floats, seed: int = 0) -> Rate | N
     )
 
 
-def _slope(x: Floats, y: Floats) -> float | None:
+def slope_of(x: Floats, y: Floats) -> float | None:
     """Seconds for a token: the median of slopes between the shorter half of the prompts and the
     longer (Theil's incomplete method, 1950), so that a queue now and then does not decide it."""
     order = np.argsort(x, kind="stable")

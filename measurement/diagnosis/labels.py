@@ -11,7 +11,7 @@ from math import log, nan
 
 import numpy as np
 
-from prefold.measurement.benefit.prefill import _slope as slope_of
+from prefold.measurement.benefit.prefill import slope_of
 from prefold.measurement.diagnosis.answer import Answer, Figure, Verdict, unknown
 from prefold.measurement.diagnosis.sample import Bounds, Floats, Ints, Sample, bounds
 
@@ -110,9 +110,9 @@ NAMES = {
 
 
 def _verdict(apart: Bounds) -> Verdict:
-    if apart.low > 0 or apart.high < 0:
-        return Verdict.YES
-    return Verdict.NO if max(-apart.low, apart.high) < DIFFERENT else Verdict.UNCLEAR
+    if max(-apart.low, apart.high) < DIFFERENT:
+        return Verdict.NO  # however sure a difference of some percent may be
+    return Verdict.YES if apart.low > 0 or apart.high < 0 else Verdict.UNCLEAR
 
 
 def _said(made: Bounds) -> str:

@@ -27,8 +27,10 @@ def kv_memory(samples: Sequence[EngineSample], now: Sequence[EngineSample] = ())
     figures = _now(now)
     told = [sample for sample in samples if sample.kv_usage is not None]
     if not told:
-        needed = "an engine that tells how full its KV cache is (vLLM, SGLang), and a ledger"
-        return unknown(KEY, QUESTION, needed, *figures)
+        needed = "an engine that tells how full its KV cache is (vLLM and SGLang do)"
+        if not samples:
+            needed = f"a ledger that was kept under load, and {needed}"
+        return unknown(KEY, QUESTION, needed, *_queues(samples), *figures)
     usage = np.array([sample.kv_usage for sample in told], dtype=np.float64)
     waiting = np.array([(sample.waiting or 0) > 0 for sample in told])
     clusters = _stretches(told)
@@ -96,6 +98,14 @@ def _preemptions(samples: Sequence[EngineSample]) -> float | None:
             for before, after in pairwise(told)
         )
     )
+
+
+def _queues(samples: Sequence[EngineSample]) -> list[Figure]:
+    told = [sample.waiting > 0 for sample in samples if sample.waiting is not None]
+    if not told:
+        return []
+    name = "requests waiting at the engine"
+    return [Figure(name=name, value=sum(told) / len(told), unit="share", n=len(told))]
 
 
 def _now(samples: Sequence[EngineSample]) -> list[Figure]:

@@ -22,7 +22,7 @@ from prefold.measurement.ledger.reader import LedgerRow
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-MAX_REQUESTS = 50_000
+MAX_REQUESTS = 20_000
 """The latest are taken."""
 REPETITIONS = 400
 SEED = 7
@@ -136,29 +136,40 @@ def clusters_needed(of: Clusters, what: str) -> str:
     return f"{MIN_CLUSTERS} conversations with {what}; there are {have}"
 
 
+class _Kept(NamedTuple):
+    """Of a row: lists of moments would take four times as much memory."""
+
+    values: tuple[float, ...]
+    backend: str
+    labels: dict[str, str]
+    conversation: bytes | None
+    tokens: Floats | None
+
+
 def sample_of(rows: Iterable[LedgerRow], most: int = MAX_REQUESTS) -> Sample:
     """Of answers that were streamed and ended well."""
-    latest = deque[LedgerRow](maxlen=most)
+    latest = deque[_Kept](maxlen=most)
     left_out = 0
     for row in rows:
         if row.outcome == "ok" and row.backend is not None and row.tokens:
             left_out += len(latest) == most
-            latest.append(row)
-    kept = list(latest)
-    values = np.array([_values(row) for row in kept], dtype=np.float64).reshape(-1, len(COLUMNS))
+            latest.append(
+                _Kept(_values(row), row.backend, row.labels, row.conversation, _tokens(row))
+            )
+    values = np.array([one.values for one in latest], dtype=np.float64).reshape(-1, len(COLUMNS))
     numbers: dict[bytes, int] = {}
     conversations = [
         -1 - place
-        if row.conversation is None
-        else numbers.setdefault(row.conversation, len(numbers))
-        for place, row in enumerate(kept)
+        if one.conversation is None
+        else numbers.setdefault(one.conversation, len(numbers))
+        for place, one in enumerate(latest)
     ]
     return Sample(
         columns={name: values[:, at] for at, name in enumerate(COLUMNS)},
-        backends=[row.backend or "" for row in kept],
-        labels=[row.labels for row in kept],
+        backends=[one.backend for one in latest],
+        labels=[one.labels for one in latest],
         conversations=np.array(conversations, dtype=np.int64),
-        tokens=[_tokens(row) for row in kept],
+        tokens=[one.tokens for one in latest],
         left_out=left_out,
     )
 

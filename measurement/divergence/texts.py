@@ -82,6 +82,15 @@ def texts_from(parts: Parts, place: Place) -> Iterator[Text]:
                 yield text
 
 
+def text_of(parts: Parts, place: Place) -> str:
+    """All texts of an item; "" of one that has none."""
+    value = parts[place.part]
+    item = value[place.item] if isinstance(value, list) and place.item < len(value) else value
+    if isinstance(item, dict) and isinstance(content := item.get("content"), str):
+        return content
+    return "".join(one.text for one in _texts_of(place.part, item) if one is not None)
+
+
 def _texts_of(part: int, item: Any) -> Iterator[Text | None]:
     """None for what is no text."""
     if isinstance(item, str):

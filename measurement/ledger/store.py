@@ -118,7 +118,8 @@ class Store:
         if deleted:
             # What engines said goes with the requests of its time.
             self._connection.execute(
-                "DELETE FROM engine_samples WHERE at < (SELECT min(id) FROM request_rows)"
+                "DELETE FROM engine_samples"
+                " WHERE at < (SELECT received FROM request_rows ORDER BY id LIMIT 1)"
             )
         return deleted
 

@@ -147,8 +147,14 @@ class Compression:
         return all(key in plan.kept for key in texts)
 
     def _for_later(self, pieces: Sequence[Piece]) -> None:
-        """For the next request that holds them."""
-        for piece in pieces if self._options.speculative else ():
+        """For the next request that holds them. Also where that is not wanted, one text goes to a
+        compressor that is believed to be too slow: it would be believed so for ever."""
+        if not self._options.speculative:
+            chars = sum(len(piece.segment.text) for piece in pieces)
+            slow = self._pool.seconds_for(chars) > self._options.deadline_s
+            shortest = sorted(pieces, key=lambda piece: len(piece.segment.text))[:1]
+            pieces = shortest if slow else ()
+        for piece in pieces:
             self._flights.start(piece.key, piece.segment.text, self._options.rate)
 
     async def _form(

@@ -44,9 +44,15 @@ class Compressing:
     """Compression and what the metrics ask of it."""
 
     def __init__(
-        self, stage: Compression, pool: WorkerPool, cache: SegmentCache, flights: Flights
+        self,
+        stage: Compression,
+        pool: WorkerPool,
+        cache: SegmentCache,
+        flights: Flights,
+        forms: Forms,
     ) -> None:
         self.stage = stage
+        self.forms = forms
         self.pool = pool
         self.cache = cache
         self.flights = flights
@@ -97,7 +103,7 @@ async def compressing(
             forms=forms,
         )
         try:
-            yield Compressing(stage, workers, cache, flights)
+            yield Compressing(stage, workers, cache, flights, forms)
         finally:
             stage.close()
 

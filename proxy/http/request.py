@@ -10,8 +10,9 @@ from prefold.proxy.rate_limit import Allowance
 
 
 class Request:
-    """Mutable only in what is noted on it: whose it is, its id, what its path holds. Texts of head
-    and path are latin-1, so that every byte of them can be passed on."""
+    """Mutable only in what is noted on it: whose it is, its id, what its path holds, and in its
+    headers the trace that it belongs to. Texts of head and path are latin-1, so that every byte of
+    them can be passed on."""
 
     def __init__(
         self,

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from prefold.backends.pool import BackendPool
 from prefold.prefix_index.deltas import Corrected, Delta, Finished, Journal, Placed
 from prefold.proxy.app import Own, Proxy
+from prefold.proxy.compression.forms import Forms
 from prefold.proxy.replicas.figures import ReplicaMetrics
 from prefold.proxy.replicas.index import KeyedIndex
 from prefold.proxy.replicas.loads import Elsewhere, OfReplicas, ReplicaLoad
@@ -21,7 +22,7 @@ from prefold.proxy.replicas.pins import ReplicaPins
 from prefold.proxy.replicas.start import link_of, seal_of
 from prefold.proxy.settings import Settings
 from prefold.proxy.workers.hub import JOURNAL_BYTES
-from prefold.proxy.workers.messages import Emptied, Forgot, Pinned
+from prefold.proxy.workers.messages import Emptied, Forgot, Formed, Pinned
 
 OURS = 0
 """Our own source."""
@@ -44,7 +45,14 @@ class Alone:
         self._pool: BackendPool | None = None
         self._loads: dict[str, OfReplicas] = {}
         self._replays: set[asyncio.Task[None]] = set()
-        self.own = Own(index=self._index, pins=self._pins, emptied=self._emptied)
+        self._forms = Forms(
+            decided=lambda message, compressed: self._link.put(
+                lambda: Formed(message, tuple(compressed))
+            )
+        )
+        self.own = Own(
+            index=self._index, pins=self._pins, forms=self._forms, emptied=self._emptied
+        )
 
     @asynccontextmanager
     async def sharing(self, proxy: Proxy) -> AsyncIterator[None]:
@@ -108,6 +116,8 @@ class Alone:
                     self._index.take_in(source, message, now)
                 case Pinned(digest, backend):
                     self._pins.of_others.learn(digest, backend)
+                case Formed(formed, compressed):
+                    self._forms.take_in(formed, compressed)
                 case Emptied(backend) if self._emptyings.news(backend, now):
                     self._forget_content(backend)
                 case Forgot():

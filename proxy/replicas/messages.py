@@ -11,7 +11,7 @@ from enum import StrEnum
 import msgspec
 
 from prefold.prefix_index.deltas import Corrected, Finished, Placed
-from prefold.proxy.workers.messages import Emptied, Forgot, Message, Pinned
+from prefold.proxy.workers.messages import Emptied, Forgot, Formed, Message, Pinned
 
 
 class Loads(Message):
@@ -21,7 +21,7 @@ class Loads(Message):
     backends: tuple[tuple[str, int, int], ...]
 
 
-Told = Placed | Finished | Corrected | Emptied | Forgot | Pinned | Loads
+Told = Placed | Finished | Corrected | Emptied | Forgot | Formed | Pinned | Loads
 
 
 class Stream(StrEnum):

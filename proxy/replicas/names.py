@@ -14,7 +14,7 @@ from prefold.prefix_index.deltas import Corrected, Finished, Placed
 from prefold.proxy.replicas.loads import NOTHING, OfReplicas, Share
 from prefold.proxy.replicas.messages import Loads, Told
 from prefold.proxy.replicas.seal import Seal
-from prefold.proxy.workers.messages import Emptied, Forgot, Pinned
+from prefold.proxy.workers.messages import Emptied, Forgot, Formed, Pinned
 
 AGAIN_S = 30.0
 """Word of one restart comes from each replica, within some rounds of probes."""
@@ -74,7 +74,7 @@ class Names:
 
 
 def _renamed(message: Told, names: Mapping[str, str]) -> Told | None:
-    if isinstance(message, Forgot | Loads):
+    if isinstance(message, Forgot | Formed | Loads):
         return message
     name = names.get(message.backend)
     if name is None:

@@ -68,6 +68,11 @@ def believed_of(hub: Hub, backend: str) -> int:
     return max((status.believed.get(backend, 0) for status in hub.statuses.values()), default=0)
 
 
+def capacity_of(hub: Hub, backend: str) -> int:
+    """Likewise the most that one of them believes; 0 if nobody knows."""
+    return max((status.capacities.get(backend, 0) for status in hub.statuses.values()), default=0)
+
+
 def error_of(hub: Hub, backend: str) -> float | None:
     """Of prediction: the worst that one of them sees; None if nobody does."""
     errors = [status.errors.get(backend) for status in hub.statuses.values()]

@@ -133,7 +133,7 @@ class Recorded(Message):
 
 class Status(Message):
     """How things are with a worker, told every second. `modes`: of each backend, with the reason;
-    `believed`: tokens; `tokenizers`: by model; requests `waiting` for a
+    `believed` and `capacities`: tokens; `tokenizers`: by model; requests `waiting` for a
     place; `lost` records since it started; `errors` of prediction, as shares, by backend."""
 
     modes: dict[str, tuple[str, str]]
@@ -142,6 +142,7 @@ class Status(Message):
     waiting: int
     lost: int
     errors: dict[str, float] = {}
+    capacities: dict[str, int] = {}
 
 
 Parent = Listening | Wanted | Recorded | Status

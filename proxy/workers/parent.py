@@ -26,18 +26,20 @@ from prefold.measurement.ledger.writer import Ledger
 from prefold.measurement.prometheus import Metrics
 from prefold.prefix_index.index import PrefixIndex
 from prefold.proxy.admin import admin_app
-from prefold.proxy.app import gauges, limits
 from prefold.proxy.discovery.following import following
 from prefold.proxy.errors import SettingsError
+from prefold.proxy.gauges import gauges
 from prefold.proxy.ledger_keeping import deployment_secret, ledger_of
 from prefold.proxy.lifecycle import Lifecycle
 from prefold.proxy.listener import listening
 from prefold.proxy.reload import Load, Reloader, backend_of
 from prefold.proxy.serve import Ending, freeze, say_where, tls_of
 from prefold.proxy.settings import Settings
+from prefold.proxy.wiring import limits
 from prefold.proxy.workers.figures import (
     WorkerMetrics,
     believed_of,
+    capacity_of,
     error_of,
     tokenizers_of,
     waiting_of,
@@ -219,6 +221,7 @@ async def parent_of(settings: Settings, load: Load | None) -> AsyncIterator[Pare
                     pool,
                     lambda name: believed_of(hub, name),
                     lambda backend: error_of(hub, backend.name),
+                    lambda name: capacity_of(hub, name),
                 ),
                 lambda: waiting_of(hub),
                 ledger=None if ledger is None else ledger.figures,

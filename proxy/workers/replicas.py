@@ -19,7 +19,7 @@ from prefold.proxy.replicas.names import Emptyings, Names
 from prefold.proxy.replicas.start import link_of, seal_of
 from prefold.proxy.settings import Settings
 from prefold.proxy.workers.hub import Hub
-from prefold.proxy.workers.messages import Emptied, Forgot, Made, Peers, Pinned
+from prefold.proxy.workers.messages import Emptied, Forgot, Formed, Made, Peers, Pinned
 from prefold.proxy.workers.shared import SharedLoad
 
 SOURCE_SHIFT = 40
@@ -59,6 +59,8 @@ class WorkersReplica:
             case Placed() | Finished() | Corrected():
                 number = message.number + (source << SOURCE_SHIFT)
                 self._put(msgspec.structs.replace(message, number=number))
+            case Formed():
+                self._put(message)
             case Made(tenant, response_id, backend):
                 self._put(Pinned(self._seal.response(tenant, response_id), backend))
             case _:
@@ -94,7 +96,7 @@ class WorkersReplica:
         for told in messages:
             message = self._names.inward(told)
             match message:
-                case Placed() | Finished() | Corrected() | Pinned():
+                case Placed() | Finished() | Corrected() | Formed() | Pinned():
                     passed.append(message)
                 case Emptied(backend) if self._emptyings.news(backend, now):
                     self._hub.heard(source, passed)

@@ -143,6 +143,7 @@ class Sharing:
                     for one in proxy.pool
                     if (error := one.prediction.error) is not None
                 },
+                capacities={one.name: self._index.capacity_tokens(one.name) for one in proxy.pool},
             )
         )
 

@@ -7,24 +7,17 @@ import os
 import subprocess
 import sys
 from functools import cache
-from importlib.metadata import files
 from pathlib import Path
 from typing import Any
+
+from prefold.compression.llmlingua_package import offline_data
 
 HERE = Path(__file__).parent
 
 
-def tiktoken_folder() -> str:
-    """cl100k's file as llama-index-core ships it: tiktoken itself would fetch it."""
-    for file in files("llama-index-core") or []:
-        if file.parent.name == "tiktoken_cache":
-            return str(Path(str(file.locate())).parent)
-    raise FileNotFoundError("llama-index-core ships no tiktoken cache: make test-compression")
-
-
 @cache
 def cl100k() -> Any:
-    os.environ["TIKTOKEN_CACHE_DIR"] = tiktoken_folder()
+    os.environ.update(offline_data())
     import tiktoken
 
     return tiktoken.get_encoding("cl100k_base")
@@ -38,8 +31,7 @@ def run_package(model: Path, jobs: list[dict[str, Any]]) -> list[dict[str, Any]]
     """The package's answer to each job."""
     environment = {
         **os.environ,
-        "HF_HUB_OFFLINE": "1",
-        "TIKTOKEN_CACHE_DIR": tiktoken_folder(),
+        **offline_data(),
         "TRANSFORMERS_VERBOSITY": "error",
         "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     }

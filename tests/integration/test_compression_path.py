@@ -326,6 +326,27 @@ async def test_a_compressor_that_hangs_is_replaced() -> None:
             os.kill(stopped, 0)
 
 
+@pytest.mark.parametrize("speculative", [True, False])
+async def test_what_was_slow_is_not_thought_slow_for_ever(speculative: bool) -> None:
+    """Nobody waits for what is expected to come too late; but a text goes there, and the speed is
+    learned anew."""
+    async with (
+        scripted(ANSWER) as upstream,
+        compressing(upstream.url, speculative=speculative) as server,
+        aiohttp.ClientSession(server.url) as http,
+    ):
+        pool = parts_of(server).pool
+        pool.speed.observe(1, 1000.0)
+        told, _ = await ask(http, rag(prose(1, 30), prose(2, 40)))
+        assert "reason=late" in told
+        for n in range(200):
+            told, _ = await ask(http, rag(prose(100 + n, 30)))
+            if "form=compressed" in told:
+                return
+            await until(lambda: pool.load == (0, 0))
+        raise AssertionError("it never was tried again")
+
+
 async def test_what_cannot_be_opened_is_not_waited_for() -> None:
     """The log says why; prompts go out as they came, without a header."""
     async with (

@@ -16,7 +16,7 @@ def row(
     at: float = 0.0,
     *,
     talk: int | None = None,
-    backend: str = "b0",
+    backend: str | None = "b0",
     labels: dict[str, str] | None = None,
     prompt: int | None = 1000,
     cached: int | None = 0,

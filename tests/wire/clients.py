@@ -95,7 +95,7 @@ class NodeClients:
 @asynccontextmanager
 async def node_clients() -> AsyncIterator[NodeClients]:
     """Raises NodeMissing."""
-    node = _installed_node()
+    node = installed_node()
     process = await asyncio.create_subprocess_exec(
         node,
         str(FOLDER / "clients.mjs"),
@@ -112,7 +112,7 @@ async def node_clients() -> AsyncIterator[NodeClients]:
         await process.wait()
 
 
-def _installed_node() -> str:
+def installed_node() -> str:
     """The node program, with what package.json names installed beside it."""
     node, npm = shutil.which("node"), shutil.which("npm")
     if node is None or npm is None:

@@ -30,6 +30,7 @@ from prefold.compression.worker.messages import (
 )
 from prefold.compression.worker.pool import Job, PoolRules, Speed, Unavailable, WorkerPool
 from prefold.compression.worker.process import Worker
+from tests.support.proxy import until
 
 ORDER = Open(CompressorChoice(name="null"), Protection())
 
@@ -222,6 +223,17 @@ async def test_a_batch_that_takes_too_long_is_given_up() -> None:
         with pytest.raises(Unavailable):
             stage.pool.submit("d", 0.5)
         assert stage.pool.seconds_for(1) == float("inf")
+
+
+async def test_a_text_that_is_none_ends_nothing() -> None:
+    """It cannot be sent; the next one can, by another process."""
+    rules = PoolRules()
+    async with WorkerPool(lambda: started(ORDER, command), rules, time.perf_counter) as pool:
+        await until(lambda: pool.starts == 1 and pool.up, tries=3000)
+        with pytest.raises(Unavailable):
+            await pool.submit("\ud800", 0.5).spans
+        await until(lambda: pool.starts == 2 and pool.up, tries=3000)
+        assert await pool.submit("a b", 0.5).spans == [0, 3]
 
 
 async def test_the_queue_is_bounded() -> None:

@@ -50,8 +50,8 @@ def test_what_an_eviction_costs_is_the_guess() -> None:
         reuse.evicted(1, 60.0, 1)
     events = trusted(4)
     cache = AgedEvents(events, BlockLru(4 * BLOCK, BLOCK, reuse=reuse))
-    cache.finish(cache.begin(prompt(100, 4), 0.0), 0.0)
     stored(events, 100, 4)
+    cache.finish(cache.begin(prompt(100, 4), 0.0), 0.0)
     reuse.now = 50.0
 
     assert events.match(prompt(200, 3)).evicted_reuse == 3 * BLOCK

@@ -138,9 +138,11 @@ async def test_backends_are_shown_with_their_state_and_without_credentials() -> 
         "max_in_flight": 7,
         "queued_tokens": 0,
         "models": ["m"],
+        "engine_load": dict.fromkeys(("running", "waiting", "kv_usage", "preemptions")),
     }
     assert up["mode_reason"]
     assert (down["name"], down["state"], down["models"]) == ("down", "down", [])
+    assert down["engine_load"] is None
     assert "secret" not in str(body)
 
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from prefold.proxy.app import documents_of
 from prefold.proxy.documents.order import DocumentOrders
 from prefold.proxy.errors import SettingsError
 from prefold.proxy.settings import Settings, load
+from prefold.proxy.wiring import documents_of
 
 
 def settings(folder: Path, text: str) -> Settings:

@@ -4,7 +4,7 @@ from prefold.backends.backend import Backend
 from prefold.backends.health import HealthRules
 from prefold.backends.pool import BackendPool
 from prefold.backends.rate import PrefillRate
-from prefold.proxy.app import gauges
+from prefold.proxy.gauges import gauges
 
 
 class CountedRate(PrefillRate):

@@ -153,7 +153,9 @@ def test_price_keeps_a_prefix_where_it_is() -> None:
     warm = backend("warm", cached=6000, queued=7000)
     full = backend("full", evicted=8000)
     shape = prompt(8000)
-    greedy = choose(Policy.PREFIX, [warm, full], shape, 0, Weights(eviction_price=0.0, copy_price=0.0))
+    greedy = choose(
+        Policy.PREFIX, [warm, full], shape, 0, Weights(eviction_price=0.0, copy_price=0.0)
+    )
     priced = choose(Policy.PREFIX, [warm, full], shape, 0, Weights())
     assert (greedy.backend, priced.backend) == ("full", "warm")
 

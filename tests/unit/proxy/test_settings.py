@@ -340,6 +340,13 @@ def test_arms_without_a_ledger_are_warned_of(tmp_path: Path) -> None:
     assert warnings_of(settings(tmp_path, kept + "digests = false\n" + arms)) != []
 
 
+def test_arms_of_different_models_are_warned_of(tmp_path: Path) -> None:
+    """They are not drawn against each other."""
+    arms = '[ledger]\npath = "l"\n[[arms]]\nname = "a"\n[[arms]]\nname = "b"\nmodels = ["m"]\n'
+
+    assert ["different models" in said for said in warnings_of(settings(tmp_path, arms))] == [True]
+
+
 def test_an_arm_whose_labels_no_backend_has_is_warned_of(tmp_path: Path) -> None:
     """It would be served where others are: a slip of the pen must not look like "no effect"."""
     arms = '[ledger]\npath = "l"\n[[arms]]\nname = "a"\nlabels = {p = "fp8"}\n'

@@ -50,6 +50,24 @@ def test_a_queue_is_no_batch() -> None:
     assert figure(answer, "one after the other over together").value == pytest.approx(1.0, abs=0.05)
 
 
+def test_prompts_that_hardly_overlap_decide_nothing() -> None:
+    """Each is sent when the other is nearly done: there was nothing to gain."""
+    draw = random.Random(8)
+    made: list[LedgerRow] = []
+    for number in range(150):
+        at = 10.0 * number
+        for _ in range(1 if number % 2 else 2):
+            prompt = draw.randrange(500, 6000)
+            seconds = PER_TOKEN * prompt
+            made.append(row(at, talk=len(made), prompt=prompt, server=0.005 + seconds, output=2))
+            at += 0.95 * seconds
+
+    answer = prefill_batching(sample_of(made))
+
+    assert answer.verdict is Verdict.UNCLEAR
+    assert figure(answer, "the same if all were computed at once").value < 1.1
+
+
 def test_prompts_that_never_meet_tell_nothing() -> None:
     """Whatever the throughput of each."""
     answer = prefill_batching(sample_of(groups(together=True)[3::4]))
@@ -131,3 +149,23 @@ def test_a_ledger_without_token_times_tells_nothing() -> None:
     assert answer.verdict is Verdict.UNKNOWN
     assert answer.needs is not None
     assert "ledger.token_times" in answer.needs
+
+
+def busy_and_quiet(seed: int) -> list[LedgerRow]:
+    """Half minutes of many requests and of few, with stalls anywhere."""
+    draw, at = random.Random(seed), 0.0
+    made = []
+    for number in range(300):
+        at += draw.expovariate(4.0 if at // 30 % 2 else 0.2)
+        gaps = [0.2 if draw.random() < 0.003 else 0.02 for _ in range(draw.randrange(50, 400))]
+        made.append(row(at, talk=number, server=0.3, output=len(gaps) + 1, gaps=gaps))
+    return made
+
+
+def test_a_busy_hour_is_no_cause() -> None:
+    """Where more is decoded there are more stalls, and more prefills: most fall together, and yet
+    of 20 such ledgers at most two are said to show a link."""
+    answers = [stalls_with_prefills(sample_of(busy_and_quiet(seed))) for seed in range(20)]
+
+    assert all(figure(one, "stalls with another's prefill").value > 0.5 for one in answers)
+    assert sum(one.verdict is Verdict.YES for one in answers) <= 2

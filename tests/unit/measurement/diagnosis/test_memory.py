@@ -58,9 +58,10 @@ def test_a_short_time_tells_nothing() -> None:
 
 def test_an_engine_that_does_not_tell_is_unknown() -> None:
     """What it says at this moment is shown, and proves nothing."""
-    samples = [looked(5.0 * at, kv_usage=None) for at in range(360)]
+    samples = [looked(5.0 * at, kv_usage=None, waiting=at % 2) for at in range(360)]
     answer = kv_memory(samples, now=[looked(0.0, kv_usage=0.99, waiting=7)])
 
     assert answer.verdict is Verdict.UNKNOWN
     assert figure(answer, "b0 now: kv usage").value == 0.99
+    assert figure(answer, "requests waiting at the engine").value == 0.5
     assert kv_memory([]).verdict is Verdict.UNKNOWN

@@ -1,8 +1,7 @@
-"""What `prefold report` says, as sentences and tables that any page can show: no layout here."""
+"""The tables of `prefold report`, as any page can show them: no layout here."""
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,13 +13,11 @@ from prefold.measurement.benefit.compare import (
     said_interval,
     said_signed,
 )
-from prefold.measurement.benefit.counterfactual import AS_ROUTED, BLOCK_TOKENS, Counterfactual
-from prefold.measurement.benefit.tally import Group, Savings
+from prefold.measurement.benefit.counterfactual import BLOCK_TOKENS, Counterfactual
+from prefold.measurement.benefit.tally import Group
+from prefold.proxy.report_numbers import UNKNOWN, count, number, percent, seconds
 
 SHOWN = ("p50", "p90", "p99")
-UNKNOWN = "-"
-COARSE = 0.5
-"""Of what engines reported, the share below which a simulation is said to miss too much."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,65 +29,6 @@ class Section:
     rows: Sequence[Sequence[str]]
     texts: int = 1
     notes: Sequence[str] = ()
-
-
-def title(benefit: Benefit) -> str:
-    first, last = benefit.first_received, benefit.last_received
-    if first is None or last is None:
-        return "no requests"
-    return f"{benefit.total.requests:,} requests, received from {_moment(first)} to {_moment(last)}"
-
-
-def sentences(benefit: Benefit) -> Iterator[str]:
-    """The answer first."""
-    if benefit.first_received is None:
-        return
-    yield _saved(benefit.total.savings)
-    if benefit.counterfactual is not None:
-        yield _otherwise(benefit.counterfactual)
-    for comparison in benefit.comparisons:
-        yield comparison.verdict + ("" if benefit.randomised else NOT_DRAWN)
-
-
-NOT_DRAWN = " (these groups were not drawn by lot: what was sent to them may make the difference)"
-
-
-def _saved(savings: Savings) -> str:
-    unknown = f"{savings.unreported_requests:,} answered requests reported nothing"
-    if savings.saved_tokens is None or savings.prompt_tokens is None:
-        return f"Saved prefill: unknown, since no engine reported cached tokens ({unknown})."
-    said = (
-        f"Saved {savings.saved_tokens:,} of {savings.prompt_tokens:,} prompt tokens"
-        f" ({_percent(savings.share)}), as reported by the engines for {savings.requests:,}"
-        f" requests; {unknown}."
-    )
-    prefill = savings.prefill
-    if prefill is None:
-        return f"{said} What that is in seconds of prefill is not known: see the rates."
-    said += f" That is {_seconds(prefill.seconds)} of prefill"
-    said += f" [{_seconds(prefill.low)}, {_seconds(prefill.high)}], by the learned rates"
-    if prefill.unpriced_tokens:
-        said += f", {prefill.unpriced_tokens:,} tokens on backends without a rate left out"
-    return f"{said}."
-
-
-def _otherwise(told: Counterfactual) -> str:
-    others = ", ".join(
-        f"{shadow.policy} {shadow.reused_tokens:,}"
-        for shadow in told.shadows
-        if shadow.policy != AS_ROUTED
-    )
-    routed = told.shadows[0].reused_tokens
-    said = (
-        f"Simulated in whole blocks of {BLOCK_TOKENS} tokens, reused: {routed:,} tokens as routed;"
-        f" it would have been: {others}."
-    )
-    if told.modelled_tokens < told.reported_tokens * COARSE:
-        seen = told.modelled_tokens / told.reported_tokens
-        said += (
-            f" That sees only {seen:.0%} of what engines reported: too coarse for these prompts."
-        )
-    return said
 
 
 def sections(benefit: Benefit, *, full: bool = False) -> Iterator[Section]:
@@ -121,18 +59,18 @@ def _group_section(benefit: Benefit, groups: Sequence[Group]) -> Section:
     rows = []
     for group in groups:
         savings = group.savings
-        prefill = UNKNOWN if savings.prefill is None else _seconds(savings.prefill.seconds)
+        prefill = UNKNOWN if savings.prefill is None else seconds(savings.prefill.seconds)
         row = [
             group.name,
             f"{group.requests:,}",
             f"{group.conversations:,}",
             f"{group.failed:,}",
-            _count(savings.saved_tokens),
-            _percent(savings.share),
+            count(savings.saved_tokens),
+            percent(savings.share),
             f"{savings.unreported_requests:,}",
             prefill,
         ]
-        rows.append([*row, _percent(group.goodput)] if benefit.limits_ms else row)
+        rows.append([*row, percent(group.goodput)] if benefit.limits_ms else row)
     notes = [
         "convs: conversations; saved: prompt tokens that engines reported as cached, share: of the"
         " prompts they reported on; unknown: answers without such a report; prefill: what that"
@@ -159,17 +97,17 @@ def _work_section(groups: Sequence[Group]) -> Section:
     rows = []
     for group in groups:
         compression, prediction = group.compression, group.prediction
-        seconds = None if compression is None else compression.seconds
+        took = None if compression is None else compression.seconds
         rows.append(
             [
                 group.name,
-                _count(group.output_tokens),
-                _count(None if compression is None else compression.requests),
-                _count(None if compression is None else compression.removed_tokens),
-                UNKNOWN if seconds is None else _seconds(seconds),
-                _count(None if prediction is None else prediction.expected_tokens),
-                _count(None if prediction is None else prediction.reported_tokens),
-                _count(None if prediction is None else prediction.error_tokens),
+                count(group.output_tokens),
+                count(None if compression is None else compression.requests),
+                count(None if compression is None else compression.removed_tokens),
+                UNKNOWN if took is None else seconds(took),
+                count(None if prediction is None else prediction.expected_tokens),
+                count(None if prediction is None else prediction.reported_tokens),
+                count(None if prediction is None else prediction.error_tokens),
             ]
         )
     return Section(
@@ -192,8 +130,8 @@ def _gate_section(groups: Sequence[Group]) -> Section:
             [
                 group.name,
                 f"{gated.gated:,}",
-                _seconds(gated.predicted_gain_s),
-                _seconds(gated.actual_gain_s),
+                seconds(gated.predicted_gain_s),
+                seconds(gated.actual_gain_s),
             ]
             for group in groups
             if (gated := group.compression) is not None and gated.gated
@@ -212,7 +150,7 @@ def _latency_section(benefit: Benefit, groups: Sequence[Group], full: bool) -> S
         for name in wanted:
             told = group.metrics[name]
             shown = (told.mean, *(told.percentiles[q] for q in SHOWN), told.max)
-            rows.append([group.name, name, f"{told.count:,}", *map(_number, shown)])
+            rows.append([group.name, name, f"{told.count:,}", *map(number, shown)])
     definitions = [f"{name}: {benefit.total.metrics[name].definition}" for name in wanted]
     return Section(
         title=f"Times as {benefit.profile} defines them ({benefit.source}); sent = received here",
@@ -235,8 +173,8 @@ def _difference_section(benefit: Benefit, comparison: Comparison) -> Section:
         rows.append(
             [
                 told.metric,
-                _number(told.control * scale),
-                _number(told.treated * scale),
+                number(told.control * scale),
+                number(told.treated * scale),
                 UNKNOWN if interval is None else said_interval(told.metric, interval),
                 sure,
                 f"{told.conversations:,}",
@@ -296,7 +234,7 @@ def _rate_section(benefit: Benefit) -> Section:
                 name,
                 f"{1 / rate.seconds_per_token:,.0f}",
                 f"{1 / rate.high:,.0f} to {1 / rate.low:,.0f}",
-                _number(rate.overhead_s * 1000),
+                number(rate.overhead_s * 1000),
                 f"{rate.requests:,}",
             ]
             for name, rate in benefit.rates.items()
@@ -309,7 +247,7 @@ def _counterfactual_section(told: Counterfactual) -> Section:
         title="What other policies would have reused (simulated)",
         columns=("policy", "tokens reused", "share"),
         rows=[
-            [shadow.policy, f"{shadow.reused_tokens:,}", _percent(shadow.share)]
+            [shadow.policy, f"{shadow.reused_tokens:,}", percent(shadow.share)]
             for shadow in told.shadows
         ],
         notes=(
@@ -323,31 +261,5 @@ def _counterfactual_section(told: Counterfactual) -> Section:
     )
 
 
-def _moment(seconds: float) -> str:
-    made = datetime.datetime.fromtimestamp(seconds).astimezone()
-    return made.isoformat(sep=" ", timespec="seconds")
-
-
-def _count(value: int | None) -> str:
-    return UNKNOWN if value is None else f"{value:,}"
-
-
 def _listed(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {count:,}" for name, count in counts.items()) or "none"
-
-
-def _percent(share: float | None) -> str:
-    return UNKNOWN if share is None else f"{share:.1%}"
-
-
-def _seconds(seconds: float) -> str:
-    size = abs(seconds)
-    if size >= 100:
-        return f"{seconds:,.0f} s"
-    return f"{seconds:.1f} s" if size >= 1 else f"{seconds * 1000:.0f} ms"
-
-
-def _number(value: float | None) -> str:
-    if value is None:
-        return UNKNOWN
-    return f"{value:.2f}" if abs(value) < 1000 else f"{value:,.0f}"

@@ -1,0 +1,30 @@
+# The proxy, and with `prefold engine` the small engine to try it with.
+#   docker build -t prefold .
+#   docker run --rm -p 8000:8000 prefold serve --host 0.0.0.0 --backend http://ENGINE:8080
+
+FROM python:3.12-slim AS build
+WORKDIR /source
+COPY pyproject.toml README.md LICENSE ./
+COPY src ./src
+# src/prefold holds links to these.
+COPY proxy ./proxy
+COPY prefix_index ./prefix_index
+COPY backends ./backends
+COPY compression ./compression
+COPY measurement ./measurement
+RUN python -m venv /prefold \
+ && /prefold/bin/python -m pip install --no-cache-dir '.[events,redis,otel,masks]'
+
+FROM python:3.12-slim
+COPY --from=build /prefold /prefold
+# /cache holds tokenizers, and the small engine with its model; a volume keeps them between runs.
+RUN useradd --system --uid 10001 --no-create-home prefold \
+ && install -d -o prefold -g prefold /cache
+ENV PATH=/prefold/bin:$PATH PYTHONUNBUFFERED=1 PREFOLD_CACHE=/cache HF_HOME=/cache/huggingface
+USER 10001:10001
+EXPOSE 8000 8001
+# By the exec form, so that SIGTERM reaches it: it drains.
+ENTRYPOINT ["prefold"]
+CMD ["serve"]
+HEALTHCHECK --interval=10s --timeout=3s --start-period=20s CMD ["python", "-c", \
+  "import urllib.request as r; r.urlopen('http://127.0.0.1:8000/health', timeout=2)"]
