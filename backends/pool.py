@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from statistics import median
 from typing import Any
 
 from prefold.backends.backend import Backend
@@ -105,9 +106,18 @@ class BackendPool:
         return [mean if rate is None else rate for rate in learned]
 
     def routing_rates(self, backends: Sequence[Backend], now: float) -> list[float]:
-        """What routing is to take their rates for: less than they are while one has just returned.
-        In the order given."""
+        """What routing is to take their rates for, in the order given: those of their middle, but
+        where what was seen of one speaks against it; less while one has just returned. Taken for
+        what they seem, the one of several equal backends that was luckiest with its times would
+        attract everything."""
+        if not backends:
+            return []
         rates = self.prefill_rates(backends)
+        middle = median(rates)
+        rates = [
+            middle if backend.rate.may_be(middle) else rate
+            for backend, rate in zip(backends, rates, strict=True)
+        ]
         return [
             rate * backend.health.warmth(now) for backend, rate in zip(backends, rates, strict=True)
         ]

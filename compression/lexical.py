@@ -14,6 +14,7 @@ from importlib import metadata
 import numpy as np
 
 from prefold.compression.compressor import CompressorUnavailable
+from prefold.compression.negations import KOREAN, negates
 from prefold.compression.scored import Group
 from prefold.compression.segmenters import Segmenters
 from prefold.compression.words import Floats
@@ -24,12 +25,8 @@ RAREST = 1e-9  # the share of a word that no list knows
 NAME = 6.0  # bits: a capital where no sentence begins is a name, worth more than its rarity
 MARKS = re.compile(r"^\W+|\W+$")
 ENDS = re.compile(r"[.!?…。！？][^\w\s]*$")
-# What turns a sentence into its opposite when it is lost: the first to stay, with the next word
-# that says something (in Korean, the word before).
-NEGATIONS = """not no never none nor neither nothing nobody nowhere without cannot unless except
-    nicht kein keine keinen nie ohne ne pas jamais sans ni nunca sin não nem sem non mai senza
-    не нет ни без 不 没 沒 无 無 未 非 别 別 勿 ない なく なかっ ぬ ず ませ 안 못"""
-KOREAN_NEGATION = re.compile("(?:않|없|아니|아닌|못하|못한|못했)")
+# A negation is the first to stay, with the next word that says something (in Korean, the word
+# before).
 REACH, SAYS_SOMETHING = 3, 9.0  # words after a negation; bits
 # The language of a script, where one is far more common than its others.
 SCRIPTS = (
@@ -63,7 +60,6 @@ class LexicalScorer:
             raise CompressorUnavailable(f"wordfreq has no list for the language {language!r}")
         self._language = language
         self._segmenters = Segmenters()
-        self._negations = frozenset(NEGATIONS.split())
         self._lists: dict[str, dict[str, float]] = {}
         self._bits: dict[str, float] = {}  # a memo of `_rarity`, emptied when it is large
         self.revision = f"{CODE}/wordfreq-{metadata.version('wordfreq')}"
@@ -91,7 +87,7 @@ class LexicalScorer:
                 bits = known[word] = self._rarity(word)
             if bits == math.inf:
                 negated = REACH
-                if scores and KOREAN_NEGATION.match(word):
+                if scores and KOREAN.match(word):
                     scores[-1] = math.inf
             elif negated:
                 negated = 0 if bits >= SAYS_SOMETHING else negated - 1
@@ -106,7 +102,7 @@ class LexicalScorer:
         core = MARKS.sub("", word[:200]).lower()
         if not core:
             return 0.0
-        if core in self._negations or core.endswith(("n't", "n’t")) or KOREAN_NEGATION.match(core):
+        if negates(core):
             return math.inf
         return -math.log2(max(self._share(core), RAREST))
 

@@ -43,7 +43,7 @@ def main() -> None:
             package = Package(orders.get(), Path(folder))
     except (CompressorUnavailable, ImportError, OSError, ValueError) as error:
         _say(answers, {"unavailable": str(error)})
-        return
+        os._exit(1)  # the other thread still reads
     names = ("llmlingua", "transformers", "torch")
     _say(answers, {"versions": [f"{name} {version(name)}" for name in names]})
     while True:
@@ -67,8 +67,6 @@ class Package:
     LongLLMLingua if there is a question."""
 
     def __init__(self, order: dict[str, Any], folder: Path) -> None:
-        from llmlingua import PromptCompressor
-
         model = Path(order["model"])
         config = json.loads((model / "config.json").read_bytes())
         kinds = config.get("architectures") or []
@@ -78,10 +76,13 @@ class Package:
         self._question: str = order["question"]
         if self._question and self._classifies:
             raise CompressorUnavailable("a question needs a causal model: LongLLMLingua")
+        named = _named(model, config["model_type"], folder) if self._classifies else model
         device = runtime(Placement(device=order["device"])).device
         dtype = {} if order["dtype"] == "auto" else {"torch_dtype": order["dtype"]}
+        from llmlingua import PromptCompressor
+
         self._package: Any = PromptCompressor(
-            str(_named(model, config["model_type"], folder) if self._classifies else model),
+            str(named),
             device_map=device,
             use_llmlingua2=self._classifies,
             model_config={"trust_remote_code": False, "local_files_only": True, **dtype},

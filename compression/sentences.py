@@ -17,6 +17,7 @@ import numpy as np
 
 from prefold.compression.compressor import Compressed, Passage, digest_of, whole
 from prefold.compression.keeping import spans_of
+from prefold.compression.negations import count_negations
 from prefold.compression.scored import Weights, WordWeights
 from prefold.compression.sentences_choice import repeated, representative, similarities
 from prefold.compression.sentences_split import groups_of_sentences, sentences_of
@@ -24,12 +25,6 @@ from prefold.compression.words import CJK, Bools, Floats, Ints, Words, split
 
 CODE = "1"  # to be raised with every change of outputs
 ALIKE = 0.95  # the cosine from which on a sentence repeats another, if facts are the same
-NEGATIONS = re.compile(
-    r"\b(?:not|no|never|none|nor|neither|nothing|nobody|cannot|without|unless|except"
-    r"|nicht|kein\w*|nie|ohne|ne|pas|jamais|sans|nunca|sin|não|nem|sem|non|senza|не|нет|без)\b"
-    r"|n['’]t\b|[不没沒无無未非别別]|ない|なかっ|なく|ません|ぬ|[않없못]|아니|아닌",
-    re.IGNORECASE,
-)
 NAMES = re.compile(rf"(?<=\s)[\"'“(]?[^\W\d_a-z]\w*|[{CJK}]")  # see _facts
 
 
@@ -116,4 +111,4 @@ def _facts(sentence: str) -> Hashable:
     """In what a repetition may not differ, however alike the vectors are: names, and how often it
     says no. Numbers are protected. Of scripts without capitals every word is in here but the first,
     and every Chinese and Japanese character."""
-    return frozenset(NAMES.findall(sentence)), len(NEGATIONS.findall(sentence))
+    return frozenset(NAMES.findall(sentence)), count_negations(sentence)

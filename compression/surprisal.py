@@ -1,6 +1,7 @@
 """`surprisal`: words scored by how little a causal language model expected them.
 
-A word's score is the sum over its tokens: of what can be guessed, the least is lost by a cut.
+A word's score is the sum over its tokens: of what can be guessed, the least is lost by a cut. But a
+negation is easily guessed, and its loss is the worst of all: it stays with what it negates.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ import numpy as np
 
 from prefold.compression.batching import windows
 from prefold.compression.causal_lm import CausalLM
+from prefold.compression.negations import with_negations
 from prefold.compression.scored import Group
 from prefold.compression.token_words import cut_by_tokens, owners_of, sums
 from prefold.compression.words import Floats
 
-CODE = "1"  # to be raised with every change of scores
+CODE = "2"  # to be raised with every change of scores
 
 
 class SurprisalScorer:
@@ -52,4 +54,6 @@ def _of_words(group: Group, encoding: Any, values: Floats) -> Floats:
     """A word without tokens scores highest: the model was not asked about it."""
     first, last = owners_of(encoding.offsets, group.starts, group.ends)
     totals, tokens = sums(values, first, last, len(group.starts))
-    return np.where(tokens > 0, totals, np.inf)
+    scores = np.where(tokens > 0, totals, np.inf)
+    spans = zip(group.starts.tolist(), group.ends.tolist(), strict=True)
+    return with_negations([group.text[start:end] for start, end in spans], scores)

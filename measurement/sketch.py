@@ -5,7 +5,6 @@ DDSketch (Masson, Rim, Lee: "DDSketch", VLDB 2019): buckets that grow geometrica
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from math import ceil, log
 
@@ -30,7 +29,9 @@ class Sketch:
         self.count += 1
 
     def merge(self, other: Sketch) -> None:
-        self._buckets = dict(Counter(self._buckets) + Counter(other._buckets))
+        buckets = self._buckets
+        for bucket, count in other._buckets.items():
+            buckets[bucket] = buckets.get(bucket, 0) + count
         self.count += other.count
 
     def quantile(self, q: float) -> float | None:

@@ -184,6 +184,7 @@ def _admin_paths() -> Json:
     new = {"application/json": {"schema": {"$ref": REF.format(name="NewBackend")}}}
     metrics = {"text/plain": {"schema": {"type": "string"}}}
     page = {"text/html": {"schema": {"type": "string"}}}
+    files = {f"text/{kind}": {"schema": {"type": "string"}} for kind in ("javascript", "css")}
     return {
         "/metrics": {
             "get": _admin(
@@ -195,6 +196,12 @@ def _admin_paths() -> Json:
         },
         "/": {
             "get": _admin("The dashboard", {"200": {"description": "A page.", "content": page}}),
+        },
+        "/dashboard/{file}": {
+            "parameters": [{**name, "name": "file"}],
+            "get": _admin(
+                "A file of that page", {"200": {"description": "The file.", "content": files}}, 404
+            ),
         },
         "/dashboard/figures": {
             "get": _admin(

@@ -11,9 +11,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 from multidict import CIMultiDict, CIMultiDictProxy
 from opentelemetry.context import Context
@@ -25,24 +24,21 @@ from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-from opentelemetry.util.types import AttributeValue
 
 from prefold import __version__
+from prefold.backends.backend import Backend
 from prefold.backends.pool import BackendPool
-from prefold.measurement.record import RequestOutcome, RequestRecord
+from prefold.measurement.record import RequestRecord
 from prefold.proxy.http.request import Request
+from prefold.proxy.span_attributes import (
+    OPERATIONS,
+    backend_failed,
+    client_attributes,
+    server_attributes,
+)
 
 log = logging.getLogger(__name__)
 
-# Names of OpenTelemetry's GenAI semantic conventions 0.1.0, and of the general ones that it stands
-# on, 1.45.0. gen_ai.operation.name by path; other paths have no operation, and no CLIENT span.
-OPERATIONS = {
-    "/v1/chat/completions": "chat",
-    "/v1/messages": "chat",
-    "/v1/responses": "chat",
-    "/v1/completions": "text_completion",
-    "/v1/embeddings": "embeddings",
-}
 EXPORT_S = 5.0
 CLOSE_S = 3.0
 """How long the end of the process waits for the last spans to be taken."""
@@ -143,15 +139,15 @@ class Tracing:
                 f"{operation} {record.model}".rstrip(),
                 set_span_in_context(trace.server),
                 SpanKind.CLIENT,
-                attributes=dict(self._client_attributes(record, operation)),
+                attributes=client_attributes(record, operation, self._backend(record.backend)),
                 start_time=offset + _ns(record.chosen),
             )
             if record.tokens:
                 client.add_event("prefold.first_token", timestamp=offset + _ns(record.tokens[0]))
-            _judge(client, record, failed=_backend_failed(record))
+            _judge(client, record, failed=backend_failed(record))
             client.end(end)
         server = trace.server
-        server.set_attributes(dict(_server_attributes(record)))
+        server.set_attributes(server_attributes(record))
         for name, moment in (
             ("prefold.parsed", record.parsed),
             ("prefold.encoded", record.encoded),
@@ -160,45 +156,12 @@ class Tracing:
         ):
             if moment is not None:
                 server.add_event(name, timestamp=offset + _ns(moment))
-        _judge(server, record, failed=record.status >= 500 or _backend_failed(record))
+        _judge(server, record, failed=record.status >= 500 or backend_failed(record))
         server.end(end)
 
-    def _client_attributes(
-        self, record: RequestRecord, operation: str
-    ) -> Iterator[tuple[str, AttributeValue]]:
-        yield "gen_ai.operation.name", operation
-        yield from self._whereabouts(record.backend)
-        for name, value in (
-            ("gen_ai.request.model", record.model or None),
-            ("gen_ai.request.stream", record.streamed or None),
-            ("gen_ai.usage.input_tokens", record.prompt_tokens),
-            ("gen_ai.usage.output_tokens", record.output_tokens),
-            ("gen_ai.usage.cache_read.input_tokens", record.reported_tokens),
-            ("prefold.cached_tokens.expected", record.expected_tokens),
-            ("prefold.cached_tokens.available", record.available_tokens),
-            ("prefold.routing.mode", record.mode or None),
-            ("prefold.routing.reason", record.reason or None),
-            ("prefold.attempts", record.attempts or None),
-            ("prefold.backends.failed", tuple(record.failed_backends) or None),
-        ):
-            if value is not None:
-                yield name, value
-        if record.streamed and record.first_event is not None and record.chosen is not None:
-            yield "gen_ai.response.time_to_first_chunk", record.first_event - record.chosen
-
-    def _whereabouts(self, name: str) -> Iterator[tuple[str, AttributeValue]]:
-        """A backend that is gone by now is known by its name only. The provider is required; of an
-        engine that is not known we know that it speaks this API."""
-        provider = "openai"
-        if name in self._pool:
-            backend = self._pool[name]
-            parts = urlsplit(backend.url)
-            yield "server.address", parts.hostname or ""
-            yield "server.port", parts.port or (443 if parts.scheme == "https" else 80)
-            if backend.engine is not None:
-                provider = backend.engine.name
-        yield "gen_ai.provider.name", provider
-        yield "prefold.backend", name
+    def _backend(self, name: str) -> Backend | None:
+        """None: it is gone by now."""
+        return self._pool[name] if name in self._pool else None  # noqa: SIM401 - it has no `get`
 
     def _context_of(self, headers: CIMultiDictProxy[str]) -> Context:
         """An empty one where the client has no trace, or none that is well-formed."""
@@ -219,24 +182,6 @@ class Tracing:
         closing = threading.Thread(target=self._provider.shutdown, name="traces", daemon=True)
         closing.start()
         closing.join(CLOSE_S)
-
-
-def _server_attributes(record: RequestRecord) -> Iterator[tuple[str, AttributeValue]]:
-    yield "http.route", record.endpoint
-    yield "prefold.outcome", str(record.outcome)
-    for name, value in (
-        ("http.response.status_code", record.status or None),
-        ("prefold.request_id", record.request_id or None),
-        ("prefold.arm", record.arm),
-        ("prefold.compression.form", record.compression or None),
-        ("prefold.compression.removed_tokens", record.removed_tokens),
-    ):
-        if value is not None:
-            yield name, value
-
-
-def _backend_failed(record: RequestRecord) -> bool:
-    return record.outcome in (RequestOutcome.UPSTREAM_FAILED, RequestOutcome.UPSTREAM_ERROR)
 
 
 def _judge(span: Span, record: RequestRecord, *, failed: bool) -> None:

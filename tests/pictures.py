@@ -1,11 +1,12 @@
-"""`python -m tests.pictures` takes those of docs/dashboard.md: a real proxy with traffic before two
-embedded engines, in a real Chromium.
+"""`python -m tests.pictures [CONVERSATIONS]` takes those of docs/dashboard.md: a real proxy with
+traffic before two embedded engines, in a real Chromium.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
+import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -22,14 +23,14 @@ from tests.support.prose import prose
 from tests.support.proxy import BASE, proxy_before, until
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
-DESK = {"viewport": {"width": 1200, "height": 1500}}
-PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "is_mobile": True}
+DESK = {"viewport": {"width": 1100, "height": 1300}}
+PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 1700}, "is_mobile": True}
 SHOTS: dict[str, dict[str, Any]] = {
     "dashboard-light": {**DESK, "color_scheme": "light"},
     "dashboard-dark": {**DESK, "color_scheme": "dark"},
     "dashboard-phone": {**PHONE, "color_scheme": "light"},
 }
-CONVERSATIONS, AT_ONCE, TURNS = 130, 3, 2
+CONVERSATIONS, AT_ONCE, TURNS = 120, 3, 2
 
 
 def settings(folder: Path) -> Settings:
@@ -46,14 +47,14 @@ async def talk(http: aiohttp.ClientSession, model: str, number: int, dice: rando
     """A conversation about two of six documents. Every third client puts a number first."""
     stamp = f"Ticket {number}. " if number % 3 == 0 else ""
     system = f"You answer from documents and from nothing else, briefly. {stamp}{prose(99, 12)}"
-    documents = [prose(one, dice.randrange(5, 45)) for one in dice.sample(range(6), 2)]
+    documents = [prose(one, dice.randrange(5, 15)) for one in dice.sample(range(6), 2)]
     parts = [{"type": "text", "text": text} for text in (*documents, "What was counted?")]
     messages: list[dict[str, Any]] = [
         {"role": "system", "content": system},
         {"role": "user", "content": parts},
     ]
     for _ in range(TURNS):
-        body = {"model": model, "stream": True, "max_tokens": 12, "messages": messages}
+        body = {"model": model, "stream": True, "max_tokens": 8, "messages": messages}
         async with http.post("/v1/chat/completions", json=body) as answered:
             await answered.read()
         messages += [
@@ -83,12 +84,12 @@ async def take(server: Running) -> None:
         for name, context in SHOTS.items():
             async with page_of(browser, [], **context) as page:
                 await page.goto(server.admin_url)
-                await page.locator("#ledger").filter(has_text="last").wait_for(timeout=120_000)
+                await page.locator("#ledger").filter(has_text="last").wait_for(timeout=100_000)
                 await page.wait_for_timeout(1000)
-                await page.screenshot(path=IMAGES / f"{name}.png", full_page=True)
+                await page.screenshot(path=IMAGES / f"{name}.png")
 
 
-async def main() -> None:
+async def main(conversations: int) -> None:
     paths = ensure_engine(progress=lambda what, done, total: None)
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -97,16 +98,20 @@ async def main() -> None:
     ):
         urls = [a.wait_ready(), b.wait_ready()]
         async with proxy_before(urls, settings=settings(Path(folder))) as server:
-            running = asyncio.create_task(traffic(server, CONVERSATIONS * 2))
-            await until(lambda: answered(server) >= CONVERSATIONS * TURNS, tries=60_000)
-            await take(server)
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
+            running = asyncio.create_task(traffic(server, conversations * 2))
+            try:
+                await until(lambda: enough(server, conversations * TURNS), tries=60_000)
+                await take(server)
+            finally:
+                running.cancel()
+                await asyncio.gather(running, return_exceptions=True)
 
 
-def answered(server: Running) -> int:
-    return sum(tally.requests for kind, tally in server.proxy.books if kind.outcome == "ok")
+def enough(server: Running, wanted: int) -> bool:
+    done = sum(tally.requests for kind, tally in server.proxy.books if kind.outcome == "ok")
+    print(f"\r{done} of {wanted} requests", end="", file=sys.stderr)
+    return done >= wanted
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    asyncio.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else CONVERSATIONS))

@@ -1,5 +1,5 @@
 """What a ledger tells, for the dashboard: `prefold report` and `prefold diagnose` of its last day,
-run as processes of their own at the lowest priority, since they compute for seconds.
+run as processes of their own at a low priority, since they compute for seconds.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class LedgerView:
 async def _told(command: str, path: Path) -> Json:
     """Raises TimeoutError; ValueError with what the command complained of."""
     process = await asyncio.create_subprocess_exec(
-        *_lowest_priority(),
+        *_low_priority(),
         *(sys.executable, "-m", "prefold.proxy.cli", command),
         *("--ledger", str(path), "--since", SINCE, "--json"),
         stdin=DEVNULL,
@@ -90,6 +90,6 @@ async def _told(command: str, path: Path) -> Json:
     return made
 
 
-def _lowest_priority() -> Sequence[str]:
+def _low_priority() -> Sequence[str]:
     nice = shutil.which("nice")
-    return () if nice is None else (nice, "-n", "19")
+    return () if nice is None else (nice, "-n", "10")

@@ -16,10 +16,10 @@ from rich.console import Console
 from rich.table import Table
 
 from prefold.backends.embedded import ensure_engine
+from prefold.measurement.benefit.timelines import timeline_of
 from prefold.measurement.definitions.profiles import AIPERF
 from prefold.measurement.definitions.timeline import Timeline
 from prefold.measurement.ledger.reader import open_ledger
-from prefold.measurement.ledger.timelines import timeline_of
 from tests.aiperf import tool
 from tests.aiperf.compare import Compared, compare
 from tests.benchmark.wire.install import Unavailable

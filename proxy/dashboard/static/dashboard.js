@@ -2,7 +2,7 @@
 // needed, is held for this tab only.
 "use strict";
 
-const EVERY_MS = 2000;
+const EVERY_MS = 5000; // as often as samples are taken
 const LEDGER_EVERY_MS = 10000;
 const KEY = "prefold admin key";
 const byId = (id) => document.getElementById(id);

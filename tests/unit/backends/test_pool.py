@@ -195,8 +195,26 @@ def test_rates_of_several_come_in_the_order_given_and_the_mean_is_of_the_whole_f
     fast.rate.observe(1000, 1.0)
     slow.rate.observe(1000, 5.0)
 
-    assert pool.routing_rates([new, slow], 0.0) == [pytest.approx(600.0), pytest.approx(200.0)]
+    assert pool.prefill_rates([new, slow]) == [pytest.approx(600.0), pytest.approx(200.0)]
+
+
+def test_a_backend_counts_as_fast_as_the_others_until_its_times_say_otherwise() -> None:
+    """One lucky time makes nobody attract everything; a difference that lasts is believed."""
+    first, second, slow = (backend(name, "m") for name in "abc")
+    pool = BackendPool([first, second, slow], 5000.0)
+    for one, seconds in ((first, 1.0), (second, 0.7), (slow, 5.0)):
+        one.rate.observe(1000, seconds)
+
+    assert pool.routing_rates([first, second, slow], 0.0) == [pytest.approx(1000.0)] * 3
     assert pool.routing_rates([], 0.0) == []
+    for turn in range(8):
+        for one, per_token in ((first, 0.001), (second, 0.0011), (slow, 0.005)):
+            tokens = 500 + 100 * turn
+            one.rate.observe(tokens, tokens * per_token * (0.8 if turn % 2 else 1.2))
+    equal, also, slower = pool.routing_rates([first, second, slow], 0.0)
+
+    assert equal == also
+    assert slower < equal / 3
 
 
 class CountedRate(PrefillRate):
