@@ -50,9 +50,7 @@ class Alone:
                 lambda: Formed(message, tuple(compressed))
             )
         )
-        self.own = Own(
-            index=self._index, pins=self._pins, forms=self._forms, emptied=self._emptied
-        )
+        self.own = Own(index=self._index, pins=self._pins, forms=self._forms, emptied=self._emptied)
 
     @asynccontextmanager
     async def sharing(self, proxy: Proxy) -> AsyncIterator[None]:

@@ -65,7 +65,7 @@ const charts = (() => {
   const moments = (series) => series.at.map((seconds) => new Date(seconds * 1000));
   const line = (name, x, y, more = {}) =>
     merged({ type: "scatter", mode: "lines", name, x, y, line: { width: 2 } }, more);
-  const unified = { hovermode: "x unified", xaxis: { tickangle: 0, nticks: 5 } };
+  const unified = { hovermode: "x unified", xaxis: { tickangle: 0, nticks: 4 } };
 
   // Counts have no halves.
   const steps = (most) => (most < 5 ? { dtick: 1, range: [0, Math.max(most, 1) + 0.1] } : {});
