@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# Tests wait for engines and processes more than they compute.
+JOBS ?= 3
 
 .PHONY: help setup demo test check format bench bench-replicas bench-wire bench-routing bench-rag chaos fuzz check-aiperf compatibility dist clean test-compression bench-compression
 
@@ -23,7 +25,7 @@ demo: $(STAMP) ## the main job on two real engines; make demo ARGS="--json FILE"
 	@$(BIN)/prefold demo $(ARGS)
 
 test: $(STAMP) ## all tests, on real engines where this machine can run them
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest --numprocesses $(JOBS) --dist loadfile $(ARGS)
 
 check: $(STAMP) ## lint, format, types, architecture: changes nothing
 	$(BIN)/ruff check .
