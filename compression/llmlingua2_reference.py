@@ -184,19 +184,7 @@ def _compressed(passage: Passage, chunks: list[Judged]) -> Compressed:
         spans = zip(chunk.starts.tolist(), chunk.ends.tolist(), chunk.keep.tolist(), strict=True)
         rows += [(_after_space(text, start, end), end, keep) for start, end, keep in spans]
     rows = _filled(text, _merged(rows))
-    starts = np.array([start for start, _, _ in rows], dtype=np.int64)
-    ends = np.array([end for _, end, _ in rows], dtype=np.int64)
-    none = np.zeros(len(rows), dtype=np.bool_)
-    words = Words(
-        text=text,
-        spaces=np.concatenate([np.zeros(1, dtype=np.int64), ends])[: len(rows)],
-        starts=starts,
-        ends=ends,
-        tails=ends,
-        breaks=none,
-        forced=none,
-    )
-    return Compressed(kept=spans_of(words, np.array([keep for _, _, keep in rows], np.bool_)))
+    return Compressed(kept=spans_of(*Words.of_rows(text, rows)))
 
 
 Row = tuple[int, int, bool]

@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from functools import lru_cache
 from itertools import groupby
 
-import numpy as np
-
 from prefold.compression.compressor import CompressorFault, Spans
 from prefold.compression.keeping import spans_of
 from prefold.compression.words import Words
@@ -39,7 +37,7 @@ def kept_spans(text: str, short: str, protected: Spans) -> Spans:
             marks[start:at] = b"\x01" * length
             done += length
             piece = piece[length:]
-    return spans_of(*_words(text, list(_rows(text, marks, protected))))
+    return spans_of(*Words.of_rows(text, list(_rows(text, marks, protected))))
 
 
 def _latest(source: str, letters: str) -> list[int]:
@@ -93,19 +91,3 @@ def _rows(text: str, marks: bytearray, protected: Spans) -> Iterator[Row]:
         if start < end:
             yield start, end, True
         at = end
-
-
-def _words(text: str, rows: list[Row]) -> tuple[Words, np.ndarray[tuple[int], np.dtype[np.bool_]]]:
-    starts = np.array([start for start, _, _ in rows], dtype=np.int64)
-    ends = np.array([end for _, end, _ in rows], dtype=np.int64)
-    none = np.zeros(len(rows), dtype=np.bool_)
-    words = Words(
-        text=text,
-        spaces=np.concatenate([np.zeros(1, dtype=np.int64), ends])[: len(rows)],
-        starts=starts,
-        ends=ends,
-        tails=ends,
-        breaks=none,
-        forced=none,
-    )
-    return words, np.array([kept for _, _, kept in rows], dtype=np.bool_)

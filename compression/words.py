@@ -65,6 +65,24 @@ class Words:
     def __len__(self) -> int:
         return len(self.starts)
 
+    @classmethod
+    def of_rows(cls, text: str, rows: Sequence[tuple[int, int, bool]]) -> tuple[Words, Bools]:
+        """Words judged elsewhere: start, end, and whether it is kept, in order. Each one's
+        space begins where the one before it ends. And which are kept."""
+        starts = np.array([start for start, _, _ in rows], dtype=np.int64)
+        ends = np.array([end for _, end, _ in rows], dtype=np.int64)
+        none = np.zeros(len(rows), dtype=np.bool_)
+        words = cls(
+            text=text,
+            spaces=np.concatenate([np.zeros(1, dtype=np.int64), ends])[: len(rows)],
+            starts=starts,
+            ends=ends,
+            tails=ends,
+            breaks=none,
+            forced=none,
+        )
+        return words, np.array([kept for _, _, kept in rows], dtype=np.bool_)
+
 
 def one_word(run: str) -> Sequence[int]:
     """The Segment of who knows no better: characters, but runs of kana stay whole."""

@@ -79,7 +79,7 @@ class Forecast:
         if missing:
             forms.append(self._estimate(forms[-1], missing, asked, plan))
             choices.append((True, True))
-        verdict = decide(forms, self._outlook.places(backends), self._margin_s)
+        verdict = decide(forms, self._outlook.places(backends, self._clock()), self._margin_s)
         # With nothing left to decide about, it is as it was sent before.
         reason = "kept" if fixed and len(forms) == 1 else verdict.reason
         return Choice(*choices[verdict.form], reason, verdict)

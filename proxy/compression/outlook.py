@@ -26,11 +26,12 @@ class Outlook:
             if backend.serves(model) and backend.health.usable(now)
         ]
 
-    def places(self, backends: Sequence[Backend]) -> list[Place]:
-        rates = self._pool.prefill_rates(backends)
+    def places(self, backends: Sequence[Backend], now: float) -> list[Place]:
+        """As routing sees them, since it is routing that will choose."""
+        rates = self._pool.routing_rates(backends, now)
         return [
             Place(
-                queued_tokens=backend.queued_tokens,
+                queued_tokens=backend.ahead_tokens(now),
                 tokens_per_s=rate,
                 overhead_s=backend.rate.overhead_s or 0.0,
             )

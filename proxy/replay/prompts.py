@@ -27,7 +27,8 @@ _COMMON = (
     " time could no make than first been its who now people my made over did down only way find"
     " use may water long little very after words called just where most know"
 )
-_WORDS = _COMMON.split()
+WORDS = _COMMON.split()
+"""Each is one token or little more in common vocabularies."""
 
 
 class Form(StrEnum):
@@ -90,7 +91,7 @@ def planned(trace: Trace, requests: Sequence[Request], shape: Shape) -> Iterator
 def _text(request: Request, number: int, block_tokens: int, salt: str) -> str:
     blocks, rest = _parts(request, block_tokens)
     words = [_words(key, block_tokens) for key in blocks]
-    words.append(" ".join(_random("rest", key=number).choices(_WORDS, k=rest)))
+    words.append(" ".join(_random("rest", key=number).choices(WORDS, k=rest)))
     return " ".join(([f"[{salt}]"] if salt else []) + [part for part in words if part])
 
 
@@ -112,7 +113,7 @@ def _parts(request: Request, block_tokens: int) -> tuple[Sequence[int], int]:
 
 @lru_cache(maxsize=4096)
 def _words(key: int, count: int) -> str:
-    return " ".join(_random("block", key=key).choices(_WORDS, k=count))
+    return " ".join(_random("block", key=key).choices(WORDS, k=count))
 
 
 @lru_cache(maxsize=4096)

@@ -3,7 +3,6 @@ the replies of the fixture with ports, pages and files of its own."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,10 +10,9 @@ from typing import Any
 
 import zmq.asyncio
 from aiohttp import web
-from aiohttp.test_utils import TestServer
 
 from tests.support.replies import fixture
-from tests.support.telling_engine import BLOCK, BLOCKS, MODEL, TellingEngine
+from tests.support.telling_engine import BLOCK, BLOCKS, MODEL, TellingEngine, served
 from tests.support.tiny_tokenizer import tiny_bpe, write_folder
 
 REPLIES = fixture("sglang_0.5.23")
@@ -69,23 +67,9 @@ async def sglang_engine(folder: Path, *, reports: bool) -> AsyncIterator[SgLangE
     write_folder(folder, tiny_bpe())
     context = zmq.asyncio.Context()
     engine = SgLangEngine(folder, context, reports=reports)
-    await engine.compute(list(range(BLOCK)))
-    replays = asyncio.create_task(engine.replays(), name="replays")
-    app = web.Application()
-    app.router.add_get("/ready", _ready)
-    app.router.add_get("/v1/models", engine.models)
-    app.router.add_get("/server_info", engine.server_info)
-    app.router.add_get("/v1/loads", engine.loads)
-    app.router.add_post("/tokenize", engine.tokenize)
-    app.router.add_post("/v1/chat/completions", engine.chat)
-    try:
-        async with TestServer(app) as server:
-            engine.url = str(server.make_url("")).rstrip("/")
-            yield engine
-    finally:
-        replays.cancel()
-        await asyncio.gather(replays, return_exceptions=True)
-        context.destroy(linger=0)
+    routes = {"/ready": _ready, "/server_info": engine.server_info, "/v1/loads": engine.loads}
+    async with served(engine, context, routes):
+        yield engine
 
 
 async def _ready(request: web.Request) -> web.Response:

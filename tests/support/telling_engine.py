@@ -15,6 +15,7 @@ import msgspec
 import zmq.asyncio
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+from aiohttp.typedefs import Handler
 
 from tests.support.tiny_tokenizer import CHATML, tiny_bpe, write_folder
 
@@ -162,19 +163,33 @@ async def telling_engine(folder: Path, *, enabled: bool = True) -> AsyncIterator
     write_folder(folder, tiny_bpe())
     context = zmq.asyncio.Context()
     engine = TellingEngine(folder, context, enabled=enabled)
+    routes = {
+        "/health": _healthy,
+        "/metrics": engine.metrics,
+        "/kv_event_sources": engine.sources,
+    }
+    async with served(engine, context, routes):
+        yield engine
+
+
+@asynccontextmanager
+async def served(
+    engine: TellingEngine, context: zmq.asyncio.Context, routes: Mapping[str, Handler]
+) -> AsyncIterator[None]:
+    """With what engines of every kind answer, and `routes` for GET besides; `context` is destroyed
+    at the end."""
     await engine.compute(list(range(BLOCK)))
     replays = asyncio.create_task(engine.replays(), name="replays")
     app = web.Application()
-    app.router.add_get("/health", _healthy)
     app.router.add_get("/v1/models", engine.models)
-    app.router.add_get("/metrics", engine.metrics)
-    app.router.add_get("/kv_event_sources", engine.sources)
+    for path, handler in routes.items():
+        app.router.add_get(path, handler)
     app.router.add_post("/tokenize", engine.tokenize)
     app.router.add_post("/v1/chat/completions", engine.chat)
     try:
         async with TestServer(app) as server:
             engine.url = str(server.make_url("")).rstrip("/")
-            yield engine
+            yield
     finally:
         replays.cancel()
         await asyncio.gather(replays, return_exceptions=True)

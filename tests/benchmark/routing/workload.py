@@ -10,14 +10,7 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-_COMMON = (
-    "the of and to in is that for it was on are as with his they at be this from have or by one"
-    " had not but what all were when we there can an your which their said if do will each about"
-    " how up out them then she many some so these would other into has more her two like him see"
-    " time could no make than first been its who now people my made over did down only way find"
-    " use may water long little very after words called just where most know"
-)
-WORDS = _COMMON.split()
+from prefold.proxy.replay.prompts import WORDS
 
 
 @dataclass(frozen=True, slots=True)
