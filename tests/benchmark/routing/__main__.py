@@ -112,7 +112,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=1, help="with other prompts (default: 1)")
     parser.add_argument("--seed", type=int, default=1)
     sizes = parser.add_mutually_exclusive_group()
-    for size, what in (("quick", "under four minutes"), ("tiny", "only to see that it works")):
+    for size, what in (("quick", "about five minutes"), ("tiny", "only to see that it works")):
         sizes.add_argument(
             f"--{size}", dest="size", action="store_const", const=size, default="full", help=what
         )

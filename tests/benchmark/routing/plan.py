@@ -55,9 +55,10 @@ class Plan:
 
 
 def full() -> Plan:
-    """About 25 minutes with all arms on two idle cores. At 4,300 characters most conversations of
-    `magagent` fit a slot's context whole."""
-    llama = Cell(setup=LLAMA_CPP, engines=2, capacity=2, workload="agents", requests=32, rate=0.6)
+    """About 50 minutes with all arms on two idle cores, 27 of them for llama.cpp, whose rate is what
+    two engines of one thread can follow. At 4,300 characters most conversations of `magagent` fit a
+    slot's context whole."""
+    llama = Cell(setup=LLAMA_CPP, engines=2, capacity=2, workload="agents", requests=32, rate=0.2)
     fleet = Cell(
         setup=MOCKER, engines=8, capacity=32_768, workload="mooncake", requests=400, rate=16.0
     )
@@ -74,11 +75,11 @@ def full() -> Plan:
 
 
 def quick() -> Plan:
-    """Under four minutes: that all of it works, and which way the counts go."""
+    """About five minutes: that all of it works, and which way the counts go."""
     llama, _, fleet, *_ = full().cells
     return Plan(
         cells=(
-            replace(llama, capacity=1, requests=10, rate=1.0),
+            replace(llama, capacity=1, requests=10, rate=0.25),
             replace(fleet, requests=120),
         ),
         llama_at_work=3,
