@@ -55,9 +55,9 @@ class Plan:
 
 
 def full() -> Plan:
-    """About 50 minutes with all arms on two idle cores, 27 of them for llama.cpp, whose rate is what
-    two engines of one thread can follow. At 4,300 characters most conversations of `magagent` fit a
-    slot's context whole."""
+    """About 50 minutes with all arms on two idle cores, 27 of them for llama.cpp, whose rate is
+    what two engines of one thread can follow. At 4,300 characters most conversations of `magagent`
+    fit a slot's context whole."""
     llama = Cell(setup=LLAMA_CPP, engines=2, capacity=2, workload="agents", requests=32, rate=0.2)
     fleet = Cell(
         setup=MOCKER, engines=8, capacity=32_768, workload="mooncake", requests=400, rate=16.0
