@@ -16,9 +16,14 @@ RUN python -m venv /prefold \
  && /prefold/bin/python -m pip install --no-cache-dir '.[events,redis,otel,masks]'
 
 FROM python:3.12-slim
+# What `prefold engine` needs of the system: llama.cpp is built with OpenMP.
+RUN apt-get update \
+ && apt-get install --yes --no-install-recommends libgomp1 \
+ && rm -rf /var/lib/apt/lists/*
 COPY --from=build /prefold /prefold
 # /cache holds tokenizers, and the small engine with its model; a volume keeps them between runs.
-RUN useradd --system --uid 10001 --no-create-home prefold \
+RUN groupadd --gid 10001 prefold \
+ && useradd --uid 10001 --gid prefold --no-create-home --shell /usr/sbin/nologin prefold \
  && install -d -o prefold -g prefold /cache
 ENV PATH=/prefold/bin:$PATH PYTHONUNBUFFERED=1 PREFOLD_CACHE=/cache HF_HOME=/cache/huggingface
 USER 10001:10001

@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # Tests wait for engines and processes more than they compute.
 JOBS ?= 3
 
-.PHONY: help setup demo test check format bench bench-replicas bench-wire bench-routing bench-rag chaos fuzz check-aiperf compatibility dist clean test-compression bench-compression
+.PHONY: help setup demo test check format bench bench-replicas bench-wire bench-routing bench-rag chaos fuzz check-aiperf compatibility dist image-check clean test-compression bench-compression
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -57,6 +57,9 @@ bench-replicas: $(STAMP) ## hits of 1, 2, 4 and 8 replicas, with and without Red
 dist: $(STAMP) ## dist/: an sdist, and the wheel that is made from it
 	rm -rf dist
 	$(BIN)/python -m build .
+
+image-check: $(STAMP) ## the image built, docker-compose.yml run; ARGS=--stand-ins without a registry
+	$(BIN)/python -m tests.deploy.image $(ARGS)
 
 chaos: $(STAMP) ## backends that are killed, stopped and cut off under load, for a minute
 	$(BIN)/python -m tests.chaos $(ARGS)

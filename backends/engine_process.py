@@ -8,6 +8,7 @@ thread: the kernel ties the child's life to the thread that started it.
 from __future__ import annotations
 
 import os
+import re
 import select
 import signal
 import subprocess
@@ -26,6 +27,15 @@ from prefold.backends.embedded import EnginePaths, missing_cpu_features
 from prefold.backends.engine_child import ChildOptions
 
 _LOG_TAIL_BYTES = 2000
+_KNOWN = (
+    (re.compile(r"libgomp\S*: cannot open"), "no OpenMP here; on Debian, apt-get install libgomp1"),
+    (re.compile(r"(lib[\w.+-]+): cannot open shared object"), r"this system has no \1"),
+    (
+        re.compile(r"couldn't bind HTTP server socket, hostname: (\S+), port: (\d+)"),
+        r"it cannot listen on \1:\2; something else does, or it is no address of this machine",
+    ),
+)
+"""What its last words can mean, and how to say it."""
 
 
 class EngineStartError(Exception):
@@ -102,6 +112,9 @@ class EngineProcess:
         size = self.log.seek(0, os.SEEK_END)
         self.log.seek(max(0, size - _LOG_TAIL_BYTES))
         tail = self.log.read().decode(errors="replace").strip()
+        for known, said in _KNOWN:
+            if found := known.search(tail):
+                return f"the engine {what}: {found.expand(said)}"
         missing = missing_cpu_features()
         hint = f"; this CPU lacks {', '.join(missing)}" if missing else ""
         return f"the engine {what}{hint}; its last output:\n{tail or '(none)'}"

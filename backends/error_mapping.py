@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import socket
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -31,7 +33,15 @@ def mapped_errors() -> Iterator[None]:
         raise UpstreamTimeout("no bytes from the backend in time") from error
     except (OSError, ValueError) as error:
         # Name not found and TLS faults are OSErrors too; ValueError is that of a host name.
-        raise _connect_error(error)(type(error).__name__) from error
+        raise _connect_error(error)(_said(error)) from error
+
+
+def _said(error: OSError | ValueError) -> str:
+    if isinstance(error, socket.gaierror):
+        return "no address is known for its host"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return "its certificate cannot be trusted"
+    return "TLS failed" if isinstance(error, ssl.SSLError) else type(error).__name__
 
 
 def _connect_error(error: OSError | ValueError) -> type[BackendError]:

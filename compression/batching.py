@@ -12,14 +12,17 @@ FILL = 0.8  # of the longest row's length: shorter ones wait for their like
 Ids = npt.NDArray[np.int64]
 
 
-def micro_batches(lengths: Sequence[int], most: int) -> list[list[int]]:
-    """The rows of each batch: at most `most` tokens with padding (one row may be more alone)."""
+def micro_batches(lengths: Sequence[int], most: int, fill: float = FILL) -> list[list[int]]:
+    """The rows of each batch: at most `most` tokens with padding (one row may be more alone).
+
+    With a `fill` of 1 only rows of one length are together, and nothing is padded.
+    """
     order = sorted(range(len(lengths)), key=lambda row: -lengths[row])
     batches: list[list[int]] = []
     longest = 0
     for row in order:
         length = lengths[row]
-        if batches and length >= FILL * longest and longest * (len(batches[-1]) + 1) <= most:
+        if batches and length >= fill * longest and longest * (len(batches[-1]) + 1) <= most:
             batches[-1].append(row)
         else:
             batches.append([row])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from prefold.compression.compressor import Compressor, CompressorUnavailable, NullCompressor
@@ -14,10 +14,20 @@ MODES = ("stable", "reference")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class VllmPlace:
+    """A vLLM server that serves a token classifier. `model`: its name there, "" for the first."""
+
+    url: str
+    model: str = ""
+    api_key: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CompressorChoice:
     """`model`: a folder, a GGUF file (surprisal) or a hub id. `language`: of lexical, for Latin
     letters. `mode` and `special_tokens`: of llmlingua2. `tokenizer_json`: for models that come
-    without one. `question`: of llmlingua, makes it LongLLMLingua.
+    without one. `question`: of llmlingua, makes it LongLLMLingua. `vllm`: of llmlingua2, where its
+    classifier is served; of `model`, a folder, only the tokenizer is used then.
     """
 
     name: str
@@ -29,6 +39,7 @@ class CompressorChoice:
     special_tokens: str = "released"
     tokenizer_json: str | None = None
     question: str = ""
+    vllm: VllmPlace | None = None
 
 
 def open_compressor(choice: CompressorChoice, weights: Weights | None = None) -> Compressor:
@@ -44,10 +55,11 @@ def open_compressor(choice: CompressorChoice, weights: Weights | None = None) ->
         return _package(choice)
     if choice.name == "sentences":
         return _sentences(choice, weights)
-    return ScoredCompressor(_scorer(choice), weights)
+    return ScoredCompressor(open_scorer(choice), weights)
 
 
-def _scorer(choice: CompressorChoice) -> Scorer:
+def open_scorer(choice: CompressorChoice) -> Scorer:
+    """Raises as `open_compressor` does; ValueError for a name that scores no words."""
     if choice.name == "lexical":
         from prefold.compression.lexical import LexicalScorer
 
@@ -67,7 +79,8 @@ def _scorer(choice: CompressorChoice) -> Scorer:
     if choice.name == "llmlingua2":
         from prefold.compression.llmlingua2 import LLMLingua2Scorer
 
-        return LLMLingua2Scorer(_classifier(choice))
+        served = choice.vllm
+        return LLMLingua2Scorer(_classifier(choice) if served is None else _served(choice, served))
     raise ValueError(f"no compressor is called {choice.name!r}; known: {', '.join(NAMES)}")
 
 
@@ -76,6 +89,8 @@ def _reference(choice: CompressorChoice) -> Compressor:
 
     if choice.mode != "reference":
         raise ValueError(f"no mode is called {choice.mode!r}; known: {', '.join(MODES)}")
+    if choice.placement.dtype not in ("auto", "float32"):
+        raise ValueError("mode reference is for comparison, and in float32 only")
     try:
         import tiktoken
     except ImportError:
@@ -85,7 +100,7 @@ def _reference(choice: CompressorChoice) -> Compressor:
     except OSError:  # which it fetches if TIKTOKEN_CACHE_DIR does not hold it
         raise CompressorUnavailable("tiktoken cannot fetch cl100k_base") from None
     return ReferenceCompressor(
-        _classifier(choice),
+        _classifier(replace(choice, placement=replace(choice.placement, dtype="float32"))),
         ReferenceOptions(special_tokens=choice.special_tokens),
         lambda word: len(cl100k.encode_ordinary(word)),
         "cl100k",
@@ -118,6 +133,18 @@ def _classifier(choice: CompressorChoice) -> Any:
 
     return TokenClassifier(
         _model(choice), revision=choice.model_revision, placement=choice.placement
+    )
+
+
+def _served(choice: CompressorChoice, place: VllmPlace) -> Any:
+    from prefold.compression.vllm_classifier import VllmClassifier
+
+    return VllmClassifier(
+        place.url,
+        folder=_model(choice),
+        revision=choice.model_revision,
+        served_model=place.model,
+        api_key=place.api_key,
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from prefold.compression.batching import micro_batches, padded
+from prefold.compression.batching import padded
 from prefold.compression.compressor import CompressorUnavailable
 from prefold.compression.torch_models import Placement, local_folder, runtime, weights_revision
 from prefold.compression.words import Floats
@@ -68,7 +68,7 @@ class CausalLM:
         torch = self._runtime.torch
         found: list[Any] = [None] * len(rows)
         with torch.inference_mode():
-            for batch in micro_batches(list(map(len, rows)), self._runtime.batch_tokens):
+            for batch in self._runtime.batches(list(map(len, rows))):
                 ids, mask = padded([rows[row] for row in batch], self.begin_id)
                 given = torch.from_numpy(ids).to(self._runtime.device)
                 attended = torch.from_numpy(mask).to(self._runtime.device)
@@ -99,11 +99,11 @@ class CausalLM:
         try:
             model: Any = AutoModelForCausalLM.from_pretrained(
                 folder,
-                dtype=getattr(self._runtime.torch, self._runtime.dtype),
+                dtype=self._runtime.loaded_as,
                 local_files_only=True,
                 trust_remote_code=False,
                 **file,
             )
         except ImportError as error:  # gguf
             raise CompressorUnavailable(f"a package is missing: {error.name or 'gguf'}") from None
-        return model.eval().to(self._runtime.device)
+        return self._runtime.ready(model)

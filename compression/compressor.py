@@ -63,6 +63,16 @@ class Compressed:
         return "".join([source[start:end] for start, end in self.kept])
 
 
+class CompressorGone(Exception):
+    """What a compressor works with has failed, or become something else: it is of no more use
+    until it is opened again. `cause` is a word for a metric; neither it nor the message hold text.
+    """
+
+    def __init__(self, message: str, cause: str) -> None:
+        super().__init__(message)
+        self.cause = cause
+
+
 class Compressor(Protocol):
     """Named by what decides its output: passages with equal `digest` give equal bytes for ever."""
 

@@ -1,4 +1,5 @@
-"""`llmlingua2`, mode `stable`: words scored by a token classifier, in groups cut by content.
+"""`llmlingua2`, mode `stable`: words scored by a token classifier, in groups cut by content. Where
+the classifier runs, here or on a vLLM server, this does not know.
 
 A word's score is the mean of its tokens' probabilities. What the model cannot read (unknown
 tokens, or none) is kept first: it was never asked about it.
@@ -7,23 +8,40 @@ tokens, or none) is kept first: it was never asked about it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from prefold.compression.batching import windows
+from prefold.compression.compressor import CompressorFault
 from prefold.compression.scored import Group
-from prefold.compression.token_classifier import TokenClassifier
 from prefold.compression.token_words import cut_by_tokens, means, of_text_alone, owners_of
 from prefold.compression.words import Floats
 
 CODE = "1"  # to be raised with every change of scores
 
 
+class Classifier(Protocol):
+    """For each token, how probably it is worth keeping. `options` and `revision` are what that
+    depends on; `longest`: tokens of a row, special ones included."""
+
+    tokenizer: Any
+    revision: str
+    options: Mapping[str, object]
+    longest: int
+    begin_id: int
+    end_id: int
+    unknown_id: int
+
+    def probabilities(self, rows: Sequence[Sequence[int]]) -> list[npt.NDArray[np.float32]]:
+        """One for each id of each row."""
+
+
 class LLMLingua2Scorer:
     name = "llmlingua2"
 
-    def __init__(self, classifier: TokenClassifier) -> None:
+    def __init__(self, classifier: Classifier) -> None:
         self._classifier = classifier
         self._tokenizer = of_text_alone(classifier.tokenizer)
         self.revision = f"{CODE}/{classifier.revision}"
@@ -50,6 +68,9 @@ class LLMLingua2Scorer:
         ]
 
     def _of_words(self, group: Group, encoding: Any, values: Floats) -> Floats:
+        """Raises CompressorFault: in half precision a model may overflow."""
+        if not np.isfinite(values).all():
+            raise CompressorFault("the model's scores are no numbers")
         values[np.array(encoding.ids, dtype=np.int64) == self._classifier.unknown_id] = np.inf
         first, last = owners_of(encoding.offsets, group.starts, group.ends)
         return means(values, first, last, len(group.starts), unseen=np.inf)

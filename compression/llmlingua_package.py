@@ -51,6 +51,8 @@ class PackageCompressor:
             raise CompressorUnavailable(
                 "llmlingua needs its package: pip install 'prefold[compression-llmlingua]'"
             )
+        if placement.dtype == "int8":
+            raise CompressorUnavailable("the package llmlingua knows no int8")
         folder = local_folder(model, revision).absolute()
         self.revision = f"{CODE}/{weights_revision(folder)}"
         self._order = {

@@ -16,6 +16,8 @@ from prefold.compression.worker.pool import Job, Unavailable
 
 ENTRY_BYTES = 250
 """Of an entry besides its offsets, about."""
+Spent = Callable[[float], None]
+"""Is told of seconds of a compressor."""
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -102,9 +104,16 @@ class Flights:
     """Texts under way, each once however many requests hold it. What comes of them goes into the
     cache, also where nobody waits any more. For one event loop."""
 
-    def __init__(self, cache: SegmentCache, submit: Callable[[str, float], Job]) -> None:
+    def __init__(
+        self,
+        cache: SegmentCache,
+        submit: Callable[[str, float], Job],
+        made: Callable[[bytes, Kept, int], None] | None = None,
+    ) -> None:
+        """`made` is told of each result that came, with the length of its text."""
         self._cache = cache
         self._submit = submit
+        self._made = made
         self._flights: dict[bytes, _Flight] = {}
         self.shared = 0
         """Texts that were asked for while they were under way already."""
@@ -112,41 +121,55 @@ class Flights:
     def __len__(self) -> int:
         return len(self._flights)
 
-    def start(self, key: bytes, text: str, rate: float) -> None:
+    def __contains__(self, key: bytes) -> bool:
+        """It is under way."""
+        return key in self._flights
+
+    def start(self, key: bytes, text: str, rate: float, spent: Spent | None = None) -> None:
         """For the next one who needs it; nothing happens where that cannot be."""
         try:
-            self._flight(key, text, rate).unattended = True
+            self._flight(key, text, rate, spent).unattended = True
         except Unavailable:
             return
 
-    async def wait(self, texts: Sequence[tuple[bytes, str]], rate: float, within_s: float) -> None:
-        """Returns when all are in the cache, or cannot be, or the time is over. What is left then,
-        or when the caller is cancelled, is given up unless somebody else waits for it."""
+    async def wait(
+        self,
+        texts: Sequence[tuple[bytes, str]],
+        rate: float,
+        within_s: float,
+        spent: Spent | None = None,
+    ) -> bool:
+        """Returns when all are in the cache, or cannot be, or the time is over: False then. What is
+        left, or when the caller is cancelled, is given up unless somebody else waits for it.
+        `spent` is told of the compressor's seconds for what was not under way before, when they are
+        over."""
         flights = []
         try:
             for key, text in texts:
                 try:
-                    flight = self._flight(key, text, rate)
+                    flight = self._flight(key, text, rate, spent)
                 except Unavailable:
                     continue
                 flight.waiters += 1
                 flights.append(flight)
             spans = {flight.job.spans for flight in flights}
             if spans:
-                await asyncio.wait(spans, timeout=within_s)
+                _, spans = await asyncio.wait(spans, timeout=within_s)
+            return not spans
         finally:
             for flight in flights:
                 flight.waiters -= 1
                 if not (flight.waiters or flight.unattended):
                     flight.job.spans.cancel()
 
-    def _flight(self, key: bytes, text: str, rate: float) -> _Flight:
+    def _flight(self, key: bytes, text: str, rate: float, spent: Spent | None) -> _Flight:
         """Raises Unavailable."""
         flight = self._flights.get(key)
         if flight is not None and not flight.job.spans.done():
             self.shared += 1
             return flight
         made = self._flights[key] = _Flight(self._submit(text, rate))
+        made.job.spent = spent
         length = len(text)
 
         def landed(spans: asyncio.Future[Sequence[int]]) -> None:
@@ -157,6 +180,8 @@ class Flights:
             kept = kept_of(spans.result(), length)
             if kept is not None:
                 self._cache.put(key, kept)
+                if self._made is not None:
+                    self._made(key, kept, length)
 
         made.job.spans.add_done_callback(landed)
         return made

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from prefold.compression.batching import micro_batches, padded, windows
+from prefold.compression.batching import padded, windows
 from prefold.compression.compressor import CompressorUnavailable
 from prefold.compression.token_words import of_text_alone
 from prefold.compression.torch_models import Placement, local_folder, runtime, weights_revision
@@ -64,7 +64,7 @@ class SentenceEncoder:
         torch = self._runtime.torch
         found = np.zeros((len(rows), self._model.config.hidden_size))
         with torch.inference_mode():
-            for batch in micro_batches(list(map(len, rows)), self._runtime.batch_tokens):
+            for batch in self._runtime.batches(list(map(len, rows))):
                 ids, mask = padded([rows[row] for row in batch], self._pad)
                 attended = torch.from_numpy(mask).to(self._runtime.device)
                 hidden = self._model(
@@ -84,11 +84,11 @@ class SentenceEncoder:
             raise CompressorUnavailable(f"{folder} has no fast tokenizer with [CLS] and [UNK]")
         model = AutoModel.from_pretrained(
             folder,
-            dtype=getattr(self._runtime.torch, self._runtime.dtype),
+            dtype=self._runtime.loaded_as,
             local_files_only=True,
             trust_remote_code=False,
         )
-        return tokenizer, model.eval().to(self._runtime.device)
+        return tokenizer, self._runtime.ready(model)
 
 
 def packaged_folder() -> Path:

@@ -6,14 +6,14 @@ texts go through the model in batches of like length, never padded to the model'
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from prefold.compression.batching import micro_batches, padded
+from prefold.compression.batching import padded
 from prefold.compression.compressor import CompressorUnavailable
 from prefold.compression.torch_models import Placement, local_folder, runtime, weights_revision
 
@@ -31,7 +31,7 @@ class TokenClassifier:
         self._runtime = runtime(placement)
         folder = local_folder(model, revision)
         self.revision = weights_revision(folder)
-        self.options = self._runtime.options
+        self.options: Mapping[str, object] = self._runtime.options
         slow_tokenizer = _load_tokenizer(folder)
         self.tokenizer: Any = slow_tokenizer.backend_tokenizer
         self.tokenizer.no_padding()
@@ -59,7 +59,7 @@ class TokenClassifier:
         torch = self._runtime.torch
         found: list[Any] = [None] * len(rows)
         with torch.inference_mode():
-            for batch in micro_batches(list(map(len, rows)), self._runtime.batch_tokens):
+            for batch in self._runtime.batches(list(map(len, rows))):
                 ids, mask = padded([rows[row] for row in batch], self._pad_id)
                 if hide_padding_ids:
                     mask = mask * (ids != self._pad_id)
@@ -75,16 +75,15 @@ class TokenClassifier:
     def _load_model(self, folder: Path) -> Any:
         from transformers import AutoModelForTokenClassification
 
-        torch = self._runtime.torch
         model = AutoModelForTokenClassification.from_pretrained(
             folder,
-            dtype=getattr(torch, self._runtime.dtype),
+            dtype=self._runtime.loaded_as,
             local_files_only=True,
             trust_remote_code=False,
         )
         if model.config.num_labels != 2:
             raise CompressorUnavailable(f"{folder} has {model.config.num_labels} labels, not 2")
-        return model.eval().to(self._runtime.device)
+        return self._runtime.ready(model)
 
 
 def _load_tokenizer(folder: Path) -> Any:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from prefold.measurement.compression import CompressionTally
 from prefold.measurement.distribution import Distribution, Histogram
 from prefold.measurement.divergence.tally import DivergenceTally
+from prefold.measurement.exemplars import Exemplars
 from prefold.measurement.record import RequestOutcome, RequestRecord
 from prefold.measurement.sketch import Sketch
 
@@ -221,6 +222,8 @@ class Books:
         """Attempts that were followed by another one, by the backend that failed."""
         self.compression = CompressionTally()
         self.divergences = DivergenceTally()
+        self.exemplars = Exemplars(SECONDS)
+        """Of TTFT."""
 
     def add(self, record: RequestRecord) -> None:
         kind = (
@@ -242,6 +245,8 @@ class Books:
             self.compression.add(record)
         if record.divergence is not None:
             self.divergences.add(record.divergence)
+        if record.trace_id:
+            self.exemplars.add(record)
 
     def __iter__(self) -> Iterator[tuple[Kind, Tally]]:
         for kind, tally in self._tallies.items():

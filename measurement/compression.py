@@ -7,7 +7,7 @@ so that it holds for all workers together.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -23,7 +23,8 @@ ERROR_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
 class CompressorState(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one process, at the moment of a scrape. `chars_per_s` is None until it is known."""
+    """Of one process, at the moment of a scrape. `chars_per_s` is None until it is known; `busy_s`
+    are seconds of its compressors."""
 
     hits: int
     misses: int
@@ -31,8 +32,11 @@ class CompressorState(msgspec.Struct, frozen=True, kw_only=True):
     cache_bytes: int
     workers: int
     failures: int
+    faults: Mapping[tuple[str, str], int]
+    """By what failed (process, text) and kind."""
     waiting_chars: int
     chars_per_s: float | None
+    busy_s: float
 
 
 class Gains:
@@ -170,6 +174,16 @@ def _of_state(state: CompressorState | None) -> Iterator[Metric]:
         "Times that a compressor's process ended, hung or could not start",
         labels=(),
     )
+    busy = CounterMetricFamily(
+        "prefold_compression_compressor_seconds",
+        "That compressors computed, for requests and ahead of them",
+        labels=(),
+    )
+    faults = CounterMetricFamily(
+        "prefold_compression_faults",
+        "Processes and texts that failed, by kind: a word, or the name of an exception's class",
+        labels=("of", "kind"),
+    )
     gauges = [
         GaugeMetricFamily(f"prefold_compression_{name}", about, labels=())
         for name, about in (
@@ -187,8 +201,11 @@ def _of_state(state: CompressorState | None) -> Iterator[Metric]:
         ):
             segments.add_metric((result,), count)
         failures.add_metric((), state.failures)
+        for labels, count in state.faults.items():
+            faults.add_metric(labels, count)
+        busy.add_metric((), state.busy_s)
         values = (state.cache_bytes, state.workers, state.waiting_chars, state.chars_per_s)
         for gauge, value in zip(gauges, values, strict=True):
             if value is not None:
                 gauge.add_metric((), value)
-    yield from (segments, failures, *gauges)
+    yield from (segments, failures, faults, busy, *gauges)

@@ -5,21 +5,26 @@ Label values come from the configuration, from backends or from enums, never fro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
+from prometheus_client.openmetrics.exposition import generate_latest as exemplified
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Exemplar as Shown
 
 from prefold.measurement.books import STAGES, Books, Kind, Tally
 from prefold.measurement.compression import CompressionCollector, CompressorState
 from prefold.measurement.distribution import Histogram
 from prefold.measurement.divergence.tally import DivergenceCollector
+from prefold.measurement.exemplars import Exemplar
 from prefold.measurement.ledger.writer import LedgerFigures
 
 Labels = tuple[str, ...]
+TTFT = "prefold_ttft_seconds"
+NO_EXEMPLARS: Mapping[int, Exemplar] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +76,9 @@ class Metrics:
         """More metrics, of a part that is not always there."""
         self._registry.register(collector)
 
-    def exposition(self) -> bytes:
-        return generate_latest(self._registry)
+    def exposition(self, *, openmetrics: bool = False) -> bytes:
+        """As text for Prometheus, or as OpenMetrics, which has exemplars."""
+        return (exemplified if openmetrics else generate_latest)(self._registry)
 
 
 class _BooksCollector(Collector):
@@ -123,7 +129,8 @@ class _BooksCollector(Collector):
         for name, about, histogram in TIMES:
             family = HistogramMetricFamily(name, about, labels=("model", "backend"))
             for labels, tally in answered.items():
-                _add(family, labels, histogram(tally))
+                known = self._books.exemplars.of(*labels) if name == TTFT else {}
+                _add(family, labels, histogram(tally), known)
             yield family
         overhead = HistogramMetricFamily(
             "prefold_overhead_seconds",
@@ -159,9 +166,19 @@ def _counter(
     return family
 
 
-def _add(family: HistogramMetricFamily, labels: Labels, seconds: Histogram) -> None:
-    if seconds.count:
-        family.add_metric(labels, list(seconds.cumulative()), seconds.sum)
+def _add(
+    family: HistogramMetricFamily,
+    labels: Labels,
+    seconds: Histogram,
+    exemplars: Mapping[int, Exemplar] = NO_EXEMPLARS,
+) -> None:
+    if not seconds.count:
+        return
+    buckets: list[tuple[str, float] | tuple[str, float, Shown]] = list(seconds.cumulative())
+    for number, one in exemplars.items():
+        bound, count, *_ = buckets[number]
+        buckets[number] = bound, count, Shown({"trace_id": one.trace_id}, one.seconds)
+    family.add_metric(labels, buckets, seconds.sum)
 
 
 def _if_reported(value: Callable[[Tally], int]) -> Callable[[Tally], int | None]:
@@ -231,7 +248,7 @@ CORRECTION: tuple[tuple[str, str, Callable[[Tally], int | None]], ...] = (
 )
 TIMES: tuple[tuple[str, str, Callable[[Tally], Histogram]], ...] = (
     (
-        "prefold_ttft_seconds",
+        TTFT,
         "Received to first content, reasoning or tool-call delta (prefill)",
         lambda tally: tally.ttft.histogram,
     ),

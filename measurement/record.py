@@ -37,6 +37,8 @@ class RequestRecord(msgspec.Struct, kw_only=True):
     received: float
     request_id: str = ""
     """As the client was told it."""
+    trace_id: str = ""
+    """Of a trace that is recorded, as 32 hex digits."""
     model: str = ""  # a name the configuration or a backend knows; "" until it is resolved
     backend: str = ""
     mode: str = ""
@@ -50,6 +52,10 @@ class RequestRecord(msgspec.Struct, kw_only=True):
     tenant: str = ""
     arm: str | None = None
     """Of an experiment."""
+    slice_start: float | None = None
+    """Of an experiment by time, when its slice and its round of slices began, in seconds since
+    1970; without an arm: in the wash-out. None: of no such experiment."""
+    round_start: float | None = None
     error: str = ""
     """The code of our error, or the class of the backend's failure."""
 
@@ -75,6 +81,10 @@ class RequestRecord(msgspec.Struct, kw_only=True):
     predicted_token: float | None = None
     """When the gate expected the first token, and when with nothing more compressed: moments."""
     fallback_token: float | None = None
+    compressor_waited_s: float | None = None
+    """That it waited for a compressor; None: it asked none."""
+    compressor_spent_s: float | None = None
+    """Of compressors, on texts that it was the first to ask for; what is known at its end."""
     documents: int | None = None
     """That the client marked; None: they were not looked for, or there are none."""
     documents_moved: int = 0

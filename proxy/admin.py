@@ -30,6 +30,9 @@ from prefold.proxy.openapi import document
 from prefold.proxy.reload import Reloader
 from prefold.proxy.settings import Settings
 
+TEXT = "text/plain; version=0.0.4; charset=utf-8"
+OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+
 
 class Operated(Protocol):
     """What is shown and changed here: a proxy, or the parent of its workers."""
@@ -96,9 +99,12 @@ class AdminHandlers:
         self._proxy = proxy
 
     async def metrics(self, request: web.Request) -> web.Response:
+        """With exemplars, where there are traces that they could name, for whom can read them."""
+        accepted = "application/openmetrics-text" in request.headers.get("Accept", "")
+        exemplars = accepted and bool(self._proxy.settings.tracing.endpoint)
         return web.Response(
-            body=self._proxy.metrics.exposition(),
-            headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"},
+            body=self._proxy.metrics.exposition(openmetrics=exemplars),
+            headers={"Content-Type": OPENMETRICS if exemplars else TEXT},
         )
 
     async def report(self, request: web.Request) -> web.Response:
@@ -201,7 +207,7 @@ def _load(facts: EngineFacts) -> dict[str, object]:
 
 
 def _arms(settings: Settings) -> dict[str, object]:
-    """`share`: of the conversations of models that all arms are for."""
+    """`share`: of the conversations, or of the time, of models that all arms are for."""
     total = sum(arm.weight for arm in settings.arms)
     return {
         "arms": [
@@ -212,6 +218,7 @@ def _arms(settings: Settings) -> dict[str, object]:
                 "compression": arm.compression,
                 "labels": arm.labels,
                 "models": arm.models,
+                "policy": arm.policy,
             }
             for arm in settings.arms
         ]

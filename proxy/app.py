@@ -25,6 +25,7 @@ from prefold.proxy.arms import Arms
 from prefold.proxy.attempts import AttemptRules, Attempts
 from prefold.proxy.catalog import ModelCatalog
 from prefold.proxy.compression.forms import Forms
+from prefold.proxy.compression.shared_figures import SharedSegmentMetrics
 from prefold.proxy.compression.wiring import Compressing, compressing, wanted
 from prefold.proxy.documents.order import DocumentOrders
 from prefold.proxy.feedback import Feedback
@@ -55,6 +56,7 @@ from prefold.proxy.wiring import (
     limits,
     preparing_options,
     request_log_of,
+    slices_of,
     tracing_of,
     weights_of,
 )
@@ -167,6 +169,7 @@ async def build(
 
         conversations = LedgerNotes(secret, settings.routing.session_headers)
         notes = conversations if settings.ledger.path and settings.ledger.digests else None
+        slices = slices_of(settings, secret)
         arms = Arms(secret, conversations.conversation, arms_of(settings.arms))
         fleet = Fleet(
             index=index,
@@ -203,6 +206,8 @@ async def build(
             compression = await stack.enter_async_context(
                 compressing(settings, pool, selector, secret, clock, own.forms)
             )
+            if compression.shared is not None:
+                metrics.add(SharedSegmentMetrics(compression.shared))
         attempts = Attempts(
             client=client,
             pool=pool,
@@ -228,7 +233,8 @@ async def build(
                 options=preparing_options(settings, secret, own.document_orders, isolate=isolate),
                 clock=clock,
                 notes=notes,
-                arms=arms,
+                arms=arms if slices is None else None,
+                slices=slices,
                 compression=None if compression is None else compression.stage,
                 divergences=divergences_of(settings, secret),
             ),
@@ -254,7 +260,8 @@ async def build(
             index=index,
             watches=watches,
             feeds=fleet.feeds,
-            set_arms=lambda given: arms.become(arms_of(given)),
+            set_arms=lambda given: (slices or arms).become(arms_of(given)),
+            set_compression=None if compression is None else compression.set_anew,
         )
         yield Proxy(
             settings=settings,

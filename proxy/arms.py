@@ -1,8 +1,9 @@
-"""Arms of an experiment: what is done differently to a share of the conversations, so that the
-ledger can tell what it is worth.
+"""Arms of an experiment: what is done differently to a share of the conversations, or for a slice
+of the time, so that the ledger can tell what it is worth.
 
 Who gets which arm is a keyed hash of the conversation, so all its turns are treated alike, in every
-process that has the same secret. Reads no settings and knows nothing of reports.
+process that has the same secret; by time, `slices` says. Reads no settings and knows nothing of
+reports.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from xxhash import xxh3_64_intdigest
 
 from prefold.backends.backend import Backend
 from prefold.proxy.openai import Body
+from prefold.proxy.routing import Policy
 
 Conversation = Callable[[Body, CIMultiDictProxy[str], str, str], int | None]
 """The key that the turns of a conversation share, of body, headers, tenant and model."""
@@ -24,13 +26,15 @@ Conversation = Callable[[Body, CIMultiDictProxy[str], str, str], int | None]
 
 class Arm(NamedTuple):
     """`compression`: its mode for these requests, "" as the settings have it. `labels`: those that
-    a backend must have. `models`: of requests that take part; none: of all."""
+    a backend must have. `models`: of requests that take part; none: of all. `policy`: how they are
+    routed; None: as the settings have it."""
 
     name: str
     weight: float = 1.0
     compression: str = ""
     labels: Mapping[str, str] = {}
     models: Sequence[str] = ()
+    policy: Policy | None = None
 
     def excluded(self, backends: Iterable[Backend]) -> set[str]:
         """Names of those that it does not go to."""

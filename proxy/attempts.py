@@ -135,7 +135,8 @@ class Attempts:
     def _lease(
         self, candidates: Sequence[Backend], call: Call, tried: list[str], record: RequestRecord
     ) -> Exchange:
-        selected = self._selector.select(candidates, call.prompt, record)
+        policy = None if call.arm is None else call.arm.policy
+        selected = self._selector.select(candidates, call.prompt, record, policy)
         record.failed_backends = list(tried)
         tried.append(selected.backend.name)
         record.attempts = len(tried)

@@ -13,12 +13,15 @@ import sys
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from prefold import __version__
 from prefold.proxy.errors import SettingsError
+
+if TYPE_CHECKING:
+    from prefold.proxy.settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +60,7 @@ def main() -> None:
     """OpenAI-compatible proxy that makes LLM prefill cheap and proves by how much."""
 
 
+PORT = click.IntRange(0, 65535)
 config_option = click.option(
     "--config",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -78,8 +82,8 @@ backend_option = click.option(
     help="Start N small llama.cpp engines as backends, to try things out without one's own.",
 )
 @click.option("--host", help="Address of the data port.")
-@click.option("--port", type=int, help="Data port; 0 picks a free one.")
-@click.option("--admin-port", type=int, help="Port of /metrics and /report.")
+@click.option("--port", type=PORT, help="Data port; 0 picks a free one.")
+@click.option("--admin-port", type=PORT, help="Port of /metrics and /report.")
 @click.option("--workers", type=int, metavar="N", help="Processes that serve the data port.")
 @click.option(
     "--exit-with-stdin", is_flag=True, help="Stop when standard input ends (for supervisors)."
@@ -127,7 +131,15 @@ def serve(
         except SettingsError as error:  # a file of TLS
             raise click.ClickException(str(error)) from None
         except OSError as error:
-            raise click.ClickException(f"cannot listen: {error}") from None
+            raise click.ClickException(_cannot_listen(error, settings)) from None
+
+
+def _cannot_listen(error: OSError, settings: Settings) -> str:
+    from prefold.proxy.failures import cannot_listen
+
+    server = settings.server
+    ports = {"port": server.port, "admin_port": server.admin_port}
+    return cannot_listen(error, host=server.host, admin_host=server.admin_host, **ports)
 
 
 def _embedded_engines(stack: ExitStack, count: int) -> list[str]:
@@ -135,11 +147,13 @@ def _embedded_engines(stack: ExitStack, count: int) -> list[str]:
     from prefold.backends.embedded import ensure_engine, missing_cpu_features
     from prefold.backends.engine_process import EngineStartError, start_engine
     from prefold.backends.wheel_cache import FetchError
+    from prefold.proxy.progress import fetching
 
     if missing := missing_cpu_features():
         raise click.ClickException(f"the embedded engine needs a CPU with {', '.join(missing)}")
     try:
-        paths = ensure_engine(progress=_say_steps)
+        with fetching() as told:
+            paths = ensure_engine(progress=told)
         engines = [stack.enter_context(start_engine(paths)) for _ in range(count)]
         return [engine.wait_ready() for engine in engines]
     except (FetchError, EngineStartError) as error:
@@ -149,12 +163,13 @@ def _embedded_engines(stack: ExitStack, count: int) -> list[str]:
 @main.command()
 @config_option
 @backend_option
-def check(config: Path | None, backends: tuple[str, ...]) -> None:
-    """Show the settings in effect; ask each backend what it is and whether its tokens are ours."""
+@click.option("--settings", "every", is_flag=True, help="Also those that are at their defaults.")
+def check(config: Path | None, backends: tuple[str, ...], every: bool) -> None:
+    """Show what was set; ask each backend what it is and whether its tokens are ours."""
     from prefold.proxy.check import check_backends, print_settings
 
     settings = _settings(config, backends, {})
-    print_settings(settings)
+    print_settings(settings, every=every)
     if not asyncio.run(check_backends(settings)):
         sys.exit(1)
 
@@ -208,12 +223,6 @@ def convert(gguf: Path, folder: Path) -> None:
     except TokenizerError as error:
         raise click.ClickException(str(error)) from None
     click.echo(f"wrote {folder / 'tokenizer.json'} and {folder / 'tokenizer_config.json'}")
-
-
-def _say_steps(what: str, done: int, total: int) -> None:
-    """A Progress of the engine's cache: each step once, bytes not at all."""
-    if not total:
-        click.echo(what, err=True)
 
 
 def _settings(config: Path | None, backends: tuple[str, ...], flags: dict[str, Any]) -> Any:

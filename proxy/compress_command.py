@@ -22,8 +22,9 @@ from prefold.compression.compressor import (
 )
 from prefold.compression.protect import Protection, protect
 from prefold.compression.token_weights import TokenWeights
-from prefold.compression.torch_models import Placement
+from prefold.compression.torch_models import DTYPES, Placement
 from prefold.proxy.errors import TokenizerError
+from prefold.proxy.progress import working
 from prefold.proxy.tokens.gguf_tokenizer import tokenizer_parts
 
 
@@ -41,7 +42,9 @@ from prefold.proxy.tokens.gguf_tokenizer import tokenizer_parts
 @click.option("--mode", type=click.Choice(MODES), default="stable", show_default=True,
               help="Of llmlingua2; reference decides as the package llmlingua does.")  # fmt: skip
 @click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:1, ...")
-@click.option("--dtype", default="auto", show_default=True, help="float32, bfloat16 or float16.")
+@click.option("--dtype", type=click.Choice(DTYPES), default="auto", show_default=True,
+              help="Precision of a model: auto is float32 on a CPU, where int8 is faster, and "
+              "bfloat16 elsewhere.")  # fmt: skip
 @click.option("--language", default="en", show_default=True, help="Of lexical, for Latin letters.")
 @click.option("--question", default="",
               help="Of llmlingua with a causal model: makes it LongLLMLingua.")  # fmt: skip
@@ -73,17 +76,22 @@ def compress(
     text = _read(file)
     try:
         counter = _tokenizer(tokenizer) if tokenizer else None
-        compressor = open_compressor(
-            _choice(name, model, mode, language, question, Placement(device=device, dtype=dtype)),
-            TokenWeights(counter) if counter else None,
-        )
+        placement = Placement(device=device, dtype=dtype)
+        with working(f"opening {name}"):
+            compressor = open_compressor(
+                _choice(name, model, mode, language, question, placement),
+                TokenWeights(counter) if counter else None,
+            )
+    except OSError as error:
+        raise click.ClickException(f"{error.filename}: {error.strerror}") from None
     except (CompressorUnavailable, TokenizerError, ValueError) as error:
         raise click.ClickException(str(error)) from None
     rules = Protection(keep=markers or Protection().keep, quotes=quotes)
     begun = time.perf_counter()
     spans = () if no_protection else protect(text, rules)
     passage = Passage(text=text, rate=rate, protected=spans)
-    [result] = compress_checked(compressor, [passage])
+    with working("shortening"):
+        [result] = compress_checked(compressor, [passage])
     seconds = time.perf_counter() - begun
     if as_json:
         click.echo(json.dumps(_report(passage, result, compressor, counter, seconds)))

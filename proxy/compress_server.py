@@ -9,7 +9,7 @@ import asyncio
 import logging
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from prefold.compression.worker.remote import Answered, Described, Jobs
 from prefold.proxy.addresses import is_loopback
 from prefold.proxy.compression.wiring import own_processes
 from prefold.proxy.errors import ApiError, BadRequest, NoBackendAvailable, SettingsError
+from prefold.proxy.failures import cannot_listen_at
 from prefold.proxy.gate import AdminGate
 from prefold.proxy.listener import listening
 from prefold.proxy.serve import Ending
@@ -33,7 +34,8 @@ from prefold.proxy.settings import Compression, load
 @click.option("--config", type=click.Path(exists=True, dir_okay=False, path_type=Path),
               help="Settings file; its table [compression] counts.")  # fmt: skip
 @click.option("--host", default="127.0.0.1", show_default=True)
-@click.option("--port", default=8002, show_default=True, help="0 picks a free one.")
+@click.option("--port", default=8002, show_default=True, type=click.IntRange(0, 65535),
+              help="0 picks a free one.")  # fmt: skip
 def compress_server(config: Path | None, host: str, port: int) -> None:
     """Serve the compressor of the settings to proxies that name it in `compression.url`."""
     logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(name)s %(message)s")
@@ -46,7 +48,7 @@ def compress_server(config: Path | None, host: str, port: int) -> None:
     try:
         uvloop.run(_serve(compression, host, port))
     except OSError as error:
-        raise click.ClickException(f"cannot listen: {error}") from None
+        raise click.ClickException(cannot_listen_at(error, host, port)) from None
 
 
 async def _serve(compression: Compression, host: str, port: int) -> None:
@@ -99,7 +101,8 @@ class _Server:
         finally:
             for job in jobs:
                 job.spans.cancel()
-        return _json(Answered(digest or "", [_spans(job) for job in jobs]))
+        kept = [_spans(job) for job in jobs]
+        return _json(Answered(digest or "", kept, _failures(jobs)))
 
 
 class _Busy(ApiError):
@@ -111,6 +114,13 @@ def _nothing() -> asyncio.Future[None]:
     done = asyncio.get_running_loop().create_future()
     done.set_result(None)
     return done
+
+
+def _failures(jobs: Sequence[Job]) -> dict[int, str]:
+    """Kinds by number; of a job that ended with its process there is none."""
+    errors = enumerate(job.spans.exception() for job in jobs)
+    found = {n: error.kind for n, error in errors if isinstance(error, Unavailable)}
+    return {number: kind for number, kind in found.items() if kind}
 
 
 def _spans(job: Job) -> list[int] | None:

@@ -21,7 +21,9 @@ from prefold.measurement.ledger.reader import open_ledger
 from prefold.measurement.ledger.samples import EngineSample
 from prefold.measurement.ledger.schema import LedgerError
 from prefold.proxy.errors import SettingsError
+from prefold.proxy.failures import no_answer
 from prefold.proxy.ledger_command import Moment, config_option, file_option
+from prefold.proxy.progress import working
 from prefold.proxy.settings import Settings, load
 
 ADMIN_S = 10.0
@@ -92,7 +94,7 @@ def diagnose_command(
         made = diagnose((), now=now, divergence=divergence, label=label)
     else:
         try:
-            with open_ledger(path) as ledger:
+            with working(f"reading {path}"), open_ledger(path) as ledger:
                 made = diagnose(
                     ledger.rows(since=since),
                     ledger.engine_samples(since=since),
@@ -129,11 +131,19 @@ async def _read(http: aiohttp.ClientSession, url: str, kind: type[T]) -> T:
     try:
         # Not elsewhere: the key is for this port.
         async with http.get(url, allow_redirects=False) as answer:
+            if answer.status == 401:
+                raise click.ClickException(
+                    f"{url} needs its key: --config FILE with server.admin_key"
+                )
             if answer.status != 200:
-                raise click.ClickException(f"{url}: status {answer.status}")
+                raise click.ClickException(
+                    f"{url}: status {answer.status}; --admin is the URL of prefold's admin port"
+                )
             return msgspec.json.decode(await answer.read(), type=kind)
-    except (aiohttp.ClientError, TimeoutError, ValueError, msgspec.MsgspecError) as error:
-        raise click.ClickException(f"{url}: {error or type(error).__name__}") from None
+    except (aiohttp.ClientError, TimeoutError) as error:
+        raise click.ClickException(no_answer(url, error)) from None
+    except (ValueError, msgspec.MsgspecError):
+        raise click.ClickException(f"{url}: no figures of prefold: is it an admin port?") from None
 
 
 def _now(found: Backends) -> list[EngineSample]:

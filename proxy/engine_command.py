@@ -12,7 +12,8 @@ import click
 
 @click.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", default=8080, show_default=True, type=int, help="0 picks a free one.")
+@click.option("--port", default=8080, show_default=True, type=click.IntRange(0, 65535),
+              help="0 picks a free one.")  # fmt: skip
 @click.option("--slots", default=2, show_default=True, type=click.IntRange(1), help="At once.")
 @click.option(
     "--context",
@@ -30,13 +31,15 @@ def engine(host: str, port: int, slots: int, context: int, threads: int) -> None
     from prefold.backends.embedded import ensure_engine, missing_cpu_features
     from prefold.backends.engine_process import EngineStartError, start_engine
     from prefold.backends.wheel_cache import FetchError
+    from prefold.proxy.progress import fetching
 
     if missing := missing_cpu_features():
         raise click.ClickException(f"the engine needs a CPU with {', '.join(missing)}")
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: sys.exit(0))  # leaves the `with` block, which stops it
     try:
-        paths = ensure_engine(progress=_say)
+        with fetching() as told:
+            paths = ensure_engine(progress=told)
         started = start_engine(
             paths, slots=slots, context_per_slot=context, threads=threads, port=port, host=host
         )
@@ -46,8 +49,3 @@ def engine(host: str, port: int, slots: int, context: int, threads: int) -> None
     except (FetchError, EngineStartError) as error:
         raise click.ClickException(str(error)) from None
     raise click.ClickException(f"the engine ended with status {status}")
-
-
-def _say(what: str, done: int, total: int) -> None:
-    if not total:
-        click.echo(what, err=True)

@@ -53,6 +53,10 @@ def metrics(
         timelines = list(read_timelines(file))
     except TimelineError as error:
         raise click.ClickException(str(error)) from None
+    if not timelines:
+        raise click.ClickException(
+            f"{file}: no requests; `prefold replay --timelines FILE` writes some"
+        )
     counted = cut(timelines, warmup_s=warmup_s, cooldown_s=cooldown_s)
     summaries = {name: summarise(PROFILES[name], counted) for name in wanted}
     steady = stability(counted, window_s)

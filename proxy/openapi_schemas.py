@@ -136,6 +136,7 @@ OWN_SCHEMAS: Json = {
                         "compression": STRING,
                         "labels": {"type": "object", "additionalProperties": STRING},
                         "models": STRINGS,
+                        "policy": STRING,
                     },
                     closed=True,
                 ),

@@ -34,6 +34,7 @@ from prefold.proxy.pins import Pins
 from prefold.proxy.prompt import Prompt
 from prefold.proxy.protocol import CHUNKS, OPAQUE, Protocol, protocol_of
 from prefold.proxy.responses import ResponsesBody
+from prefold.proxy.slices import Slices
 from prefold.proxy.uploads import Upload, is_upload
 
 MAX_SEEDS = 1024
@@ -69,10 +70,13 @@ class Preparing:
         clock: Callable[[], float],
         notes: LedgerNotes | None = None,
         arms: Arms | None = None,
+        slices: Slices | None = None,
         compression: Compression | None = None,
         divergences: Divergences | None = None,
     ) -> None:
+        """At most one of `arms` and `slices`."""
         self._arms = arms
+        self._slices = slices
         self._compression = compression
         self._divergences = divergences
         self._pool = pool
@@ -96,6 +100,8 @@ class Preparing:
         arm = None
         if self._arms is not None and self._arms.there:
             arm = self._arm(self._arms, request, body, record, tenant)
+        elif self._slices is not None:
+            arm = _arm_now(self._slices, record)
         order = ""
         if self._options.documents is not None:
             raw, body, order = self._arrange(request, raw, body, record, tenant)
@@ -372,6 +378,18 @@ class Preparing:
         if name not in names:
             raise ResponseNotFound("No response with this id is known here.")
         return name
+
+
+def _arm_now(slices: Slices, record: RequestRecord) -> Arm | None:
+    """Of whatever comes now, to its end, whichever slice that is in. During the wash-out it is
+    served as the arm has it, and recorded as in none."""
+    found, counts = slices.now()
+    arm = found.arm
+    if arm.models and record.model not in arm.models:
+        return None
+    record.slice_start, record.round_start = found.start, found.round_start
+    record.arm = arm.name if counts else None
+    return arm
 
 
 KEYS_IN_QUERIES = frozenset(("api_key", "api-key", "key", "access_token"))

@@ -1,5 +1,6 @@
-"""Backends that come and go while the proxy runs: the difference between two settings, and what is
-done about it. Other settings take a restart; here they are only named.
+"""Backends that come and go while the proxy runs, arms, and what of compression may change: the
+difference between two settings, and what is done about it. Other settings take a restart; here they
+are only named.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from prefold.backends.monitor import Watches
 from prefold.backends.pool import BackendPool
 from prefold.prefix_index.index import PrefixIndex
 from prefold.proxy import settings as given
+from prefold.proxy.compression.live import with_live
 from prefold.proxy.compression.wiring import wanted
 from prefold.proxy.discovery.sources import beside
 from prefold.proxy.errors import SettingsError
@@ -51,7 +53,8 @@ class Changes:
     restart: tuple[str, ...] = ()
 
 
-def changes(old: Settings, new: Settings) -> Changes:
+def changes(old: Settings, new: Settings, *, compresses: bool = False) -> Changes:
+    """`compresses`: there is a compressor, so that what of it is LIVE may change."""
     before = {backend.name: backend for backend in old.backends}
     keep = tuple(
         backend
@@ -63,7 +66,7 @@ def changes(old: Settings, new: Settings) -> Changes:
         add=tuple(backend for backend in new.backends if backend.name not in kept),
         remove=tuple(name for name in before if name not in kept),
         keep=keep,
-        restart=tuple(_different(old, new)),
+        restart=tuple(_different(old, new, compresses)),
     )
 
 
@@ -72,9 +75,11 @@ def _same_server(one: given.Backend, other: given.Backend) -> bool:
     return alike == other
 
 
-def _different(old: Settings, new: Settings) -> list[str]:
+def _different(old: Settings, new: Settings, compresses: bool) -> list[str]:
     """Dotted names, without values: some of them are secrets."""
     found = []
+    if compresses:
+        old = dataclasses.replace(old, compression=with_live(old.compression, new.compression))
     for field in dataclasses.fields(Settings):
         before, after = getattr(old, field.name), getattr(new, field.name)
         if field.name in ("backends", "arms") or before == after:
@@ -87,7 +92,7 @@ def _different(old: Settings, new: Settings) -> list[str]:
             ]
         else:
             found.append(field.name)
-    if wanted(dataclasses.replace(old, arms=new.arms)) and not wanted(old):
+    if wanted(dataclasses.replace(old, arms=new.arms)) and not (compresses or wanted(old)):
         found.append("arms")  # they want a compressor, and none was started
     return found
 
@@ -147,10 +152,11 @@ class Reloader:
         watches: Watches,
         feeds: Feeds | None = None,
         set_arms: Callable[[Sequence[given.Arm]], None] = _nobody,
+        set_compression: Callable[[given.Compression], None] | None = None,
     ) -> None:
-        """`settings` are those that the pool's backends were made from. Without `load` there is
-        nothing to read again; without `feeds` no KV events are followed. `set_arms` is told when
-        they change."""
+        """`settings` are those that the pool's backends, and the compressor, were made from.
+        Without `load` there is nothing to read again; without `feeds` no KV events are followed.
+        `set_arms` and `set_compression` are told when they change."""
         self.settings = settings
         """In force; the backends are those there are now."""
         self._named = settings.backends
@@ -162,6 +168,8 @@ class Reloader:
         self._watches = watches
         self._feeds = feeds
         self._set_arms = set_arms
+        self._set_compression = set_compression
+        self._compresses = wanted(settings)
 
     def reload(self) -> Changes:
         """The backends become those that the settings name now, and those that were discovered:
@@ -236,7 +244,9 @@ class Reloader:
         return checked(with_named_backends(replaced))
 
     def _become(self, new: Settings) -> Changes:
-        planned = changes(self.settings, new)
+        if new.experiment != self.settings.experiment:  # takes a restart, and so do its arms
+            new = dataclasses.replace(new, arms=self.settings.arms)
+        planned = changes(self.settings, new, compresses=self._compresses)
         made = [backend_of(backend, self.settings.health) for backend in planned.add]
         for name in planned.remove:
             self._watches.stop(name)
@@ -255,8 +265,17 @@ class Reloader:
             self._set_arms(new.arms)
             weights = ", ".join(f"{arm.name} {arm.weight:g}" for arm in new.arms)
             log.info("arms and their weights: %s", weights or "none")
+        compression = self.settings.compression
+        if self._compresses:
+            compression = with_live(compression, new.compression)
+        if compression != self.settings.compression:
+            if self._set_compression is not None:
+                self._set_compression(compression)
+            log.info("compression is set anew: mode %s", compression.mode)
         before = arms_without_backends(self.settings)
-        self.settings = dataclasses.replace(self.settings, backends=new.backends, arms=new.arms)
+        self.settings = dataclasses.replace(
+            self.settings, backends=new.backends, arms=new.arms, compression=compression
+        )
         for warning in arms_without_backends(self.settings):
             if warning not in before:
                 log.warning("%s", warning)

@@ -18,6 +18,7 @@ from prefold.measurement.ledger.reader import GROUPS, LedgerReader, open_ledger
 from prefold.measurement.ledger.schema import LedgerError
 from prefold.proxy.errors import SettingsError
 from prefold.proxy.ledger_command import Moment, config_option, file_option
+from prefold.proxy.progress import working
 from prefold.proxy.replay.command import Limit
 from prefold.proxy.report_html import charts_of, page
 from prefold.proxy.report_sections import Section, sections
@@ -81,9 +82,10 @@ def report(
     if not path.name:
         raise click.UsageError("no ledger: give --ledger FILE, or settings with ledger.path")
     try:
-        with open_ledger(path) as ledger:
+        with working(f"reading {path}"), open_ledger(path) as ledger:
             by = by or (ARM if ledger.has_arms(since=since) else None)
-            reading = Reading(PROFILES[profile], by, dict(limits))
+            by_time = by == ARM and ledger.has_slices(since=since)
+            reading = Reading(PROFILES[profile], by, dict(limits), by_time=by_time)
             reading.read(ledger.rows(since=since))
             tokens = cache_tokens or settings.index.default_capacity_tokens
             made = reading.benefit(control, _counterfactual(ledger, since, reading, tokens))

@@ -6,14 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from prefold.measurement.benefit.benefit import Benefit
-from prefold.measurement.benefit.columns import FAILED, SAID
+from prefold.measurement.benefit.columns import CACHED_SHARE, SAID, SHARES
 from prefold.measurement.benefit.compare import (
     MIN_CONVERSATIONS,
+    MIN_ROUNDS,
     Comparison,
     said_interval,
     said_signed,
 )
 from prefold.measurement.benefit.counterfactual import BLOCK_TOKENS, Counterfactual
+from prefold.measurement.benefit.slices import Slicing
 from prefold.measurement.benefit.tally import Group
 from prefold.proxy.report_numbers import UNKNOWN, count, number, percent, seconds
 
@@ -38,7 +40,9 @@ def sections(benefit: Benefit, *, full: bool = False) -> Iterator[Section]:
     groups = [benefit.total, *benefit.groups]
     yield _group_section(benefit, groups)
     yield _work_section(groups)
-    if any(group.compression and group.compression.gated for group in groups):
+    if any(group.compression for group in groups):
+        yield _compression_section(groups)
+    if any(group.compression and group.compression.gate for group in groups):
         yield _gate_section(groups)
     yield _latency_section(benefit, groups, full)
     for comparison in benefit.comparisons:
@@ -86,59 +90,117 @@ def _group_section(benefit: Benefit, groups: Sequence[Group]) -> Section:
             f"{benefit.mixed_conversations:,} conversations were in more than one group: they are"
             " in these figures, and in no difference"
         )
+    if benefit.slicing is not None:
+        notes += _slicing_notes(benefit.slicing)
     without = benefit.total.without_conversation
-    if without:
+    if without and benefit.slicing is None:
         notes.append(f"{without:,} requests are of no known conversation: in no difference either")
     by = f" by {benefit.by}" if benefit.by else ""
     return Section(title=f"Requests and prefill{by}", columns=columns, rows=rows, notes=notes)
 
 
+def _slicing_notes(told: Slicing) -> Iterator[str]:
+    yield (
+        f"time slices: {_listed(told.slices)}; rounds with one of each: {told.rounds:,};"
+        f" {told.washout_requests:,} requests came during a wash-out and are in no arm"
+    )
+    if told.mixed_slices:
+        yield (
+            f"{told.mixed_slices:,} slices were of several arms, which were changed meanwhile: they"
+            " are in these figures, and in no difference"
+        )
+    if told.unsliced_requests:
+        yield (
+            f"{told.unsliced_requests:,} requests are of arms that were drawn by conversation: they"
+            " are in these figures, and in no difference; --since leaves them out"
+        )
+    settled = ", ".join(
+        f"{arm} {said_interval(CACHED_SHARE, one)}"
+        for arm, one in told.settling.items()
+        if one is not None
+    )
+    yield (
+        "whether caches had settled: cached share in the later half of slices less that in the"
+        f" earlier half: {settled or f'not known, fewer than {MIN_ROUNDS} slices'}"
+    )
+
+
 def _work_section(groups: Sequence[Group]) -> Section:
     rows = []
     for group in groups:
-        compression, prediction = group.compression, group.prediction
-        took = None if compression is None else compression.seconds
+        prediction = group.prediction
         rows.append(
             [
                 group.name,
                 count(group.output_tokens),
-                count(None if compression is None else compression.requests),
-                count(None if compression is None else compression.removed_tokens),
-                UNKNOWN if took is None else seconds(took),
                 count(None if prediction is None else prediction.expected_tokens),
                 count(None if prediction is None else prediction.reported_tokens),
                 count(None if prediction is None else prediction.error_tokens),
             ]
         )
     return Section(
-        title="Answers, compression, and how well the cache was predicted",
-        columns=("group", "output", "seen", "removed", "took", "expected", "reported", "error"),
+        title="Answers, and how well the cache was predicted",
+        columns=("group", "output", "expected", "reported", "error"),
         rows=rows,
         notes=(
-            "output: tokens of answers; seen: requests that a compressor saw, tokens it removed and"
-            " the time it took them; expected, reported: cached tokens of the same requests, error:"
-            " the sum of their differences",
+            "output: tokens of answers; expected, reported: cached tokens of the same requests,"
+            " error: the sum of their differences",
+        ),
+    )
+
+
+def _compression_section(groups: Sequence[Group]) -> Section:
+    return Section(
+        title="What compression removed, and the time it took",
+        columns=("group", "seen", "removed", "took", "waited", "compressor"),
+        rows=[
+            [
+                group.name,
+                f"{seen.requests:,}",
+                f"{seen.removed_tokens:,}",
+                *(
+                    UNKNOWN if took is None else seconds(took)
+                    for took in (seen.seconds, seen.waited_s, seen.spent_s)
+                ),
+            ]
+            for group in groups
+            if (seen := group.compression) is not None
+        ],
+        notes=(
+            "seen: requests that it looked at; removed: tokens; took: what it added to their times"
+            " to first token, all of them together, waited: of that, for a compressor; compressor:"
+            " its seconds on their texts, also ahead of need",
         ),
     )
 
 
 def _gate_section(groups: Sequence[Group]) -> Section:
+    rows = []
+    for group in groups:
+        for reason, gate in (group.compression.gate if group.compression else {}).items():
+            gains = (gate.predicted_gain_s, gate.actual_gain_s)
+            rows.append(
+                [
+                    group.name,
+                    reason,
+                    f"{gate.requests:,}",
+                    f"{gate.chosen:,}",
+                    *(UNKNOWN if gain is None else seconds(gain) for gain in gains),
+                    said_signed(gate.error_s * 1000),
+                    number(gate.absolute_error_s * 1000),
+                ]
+            )
     return Section(
         title="What the gate of compression predicted",
-        columns=("group", "shortened", "predicted gain", "actual gain"),
-        rows=[
-            [
-                group.name,
-                f"{gated.gated:,}",
-                seconds(gated.predicted_gain_s),
-                seconds(gated.actual_gain_s),
-            ]
-            for group in groups
-            if (gated := group.compression) is not None and gated.gated
-        ],
+        columns=("group", "reason", "n", "cut", "predicted gain", "actual gain", "off ms", "|off|"),
+        rows=rows,
+        texts=2,
         notes=(
-            "sums of TTFTs as they would have been without, which is a prediction in either column,"
-            " less those with, as predicted and as measured; only arms tell the true difference",
+            "cut: requests for which it chose a shorter form; their gains: sums of TTFTs as they"
+            " would have been without, which is a prediction in either column, less those with, as"
+            " predicted and as measured; only arms tell the true difference",
+            "off: TTFT less that predicted for the form that was chosen, mean of all n; |off|: of"
+            " its size",
         ),
     )
 
@@ -167,7 +229,7 @@ TERMINAL = ("ttft_ms", "tpot_ms", "itl_ms", "gap_ms", "inter_chunk_ms", "e2e_ms"
 def _difference_section(benefit: Benefit, comparison: Comparison) -> Section:
     rows = []
     for told in comparison.differences:
-        scale = 100 if told.metric == FAILED else 1
+        scale = 100 if told.metric in SHARES else 1
         interval = told.interval
         sure = UNKNOWN if interval is None else "yes" if interval.effect else "no"
         rows.append(
@@ -177,18 +239,22 @@ def _difference_section(benefit: Benefit, comparison: Comparison) -> Section:
                 number(told.treated * scale),
                 UNKNOWN if interval is None else said_interval(told.metric, interval),
                 sure,
-                f"{told.conversations:,}",
+                f"{told.units:,}",
             ]
         )
     lot = "drawn by lot" if benefit.randomised else "not drawn by lot"
     return Section(
         title=f"{comparison.treated} less {comparison.control} ({lot})",
         columns=("mean of", comparison.control, comparison.treated, "difference [bounds]", "sure",
-                 "convs"),
+                 "convs" if benefit.slicing is None else "rounds"),
         rows=rows,
         notes=(
             "bounds hold for all differences of this report together with 95 %, by resampling"
-            f" conversations; none where the smaller group has fewer than {MIN_CONVERSATIONS}",
+            + (
+                f" conversations; none where the smaller group has fewer than {MIN_CONVERSATIONS}"
+                if benefit.slicing is None
+                else f" rounds of slices; none where fewer than {MIN_ROUNDS} have one of both"
+            ),
             *(
                 f"{told.metric}: {told.definition}"
                 for told in comparison.differences

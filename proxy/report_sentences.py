@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from prefold.measurement.benefit.benefit import Benefit
 from prefold.measurement.benefit.counterfactual import AS_ROUTED, BLOCK_TOKENS, Counterfactual
@@ -29,9 +29,18 @@ def sentences(benefit: Benefit) -> Iterator[str]:
         yield _otherwise(benefit.counterfactual)
     for comparison in benefit.comparisons:
         yield comparison.verdict + ("" if benefit.randomised else NOT_DRAWN)
+    if benefit.slicing is not None and benefit.comparisons and benefit.slicing.unsettled:
+        yield _unsettled(benefit.slicing.unsettled)
 
 
 NOT_DRAWN = " (these groups were not drawn by lot: what was sent to them may make the difference)"
+
+
+def _unsettled(arms: Sequence[str]) -> str:
+    return (
+        f"Caches had not settled when slices of {', '.join(arms)} began to count, so differences"
+        " are partly of the arm before: a longer experiment.washout_s is needed."
+    )
 
 
 def _saved(savings: Savings) -> str:
@@ -60,6 +69,11 @@ def _otherwise(told: Counterfactual) -> str:
         if shadow.policy != AS_ROUTED
     )
     routed = told.shadows[0].reused_tokens
+    if told.reported_tokens and not told.modelled_tokens:
+        return (
+            f"What other policies would have reused is not known: nothing is shared in whole blocks"
+            f" of {BLOCK_TOKENS} tokens, which is all that a ledger can tell of prompts."
+        )
     said = (
         f"Simulated in whole blocks of {BLOCK_TOKENS} tokens, reused: {routed:,} tokens as routed;"
         f" it would have been: {others}."

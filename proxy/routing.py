@@ -20,6 +20,7 @@ class Policy(StrEnum):
     ROUND_ROBIN = "round_robin"
     LEAST_LOAD = "least_load"
     RENDEZVOUS = "rendezvous"
+    RANDOM = "random"
 
 
 class Reason(StrEnum):
@@ -32,6 +33,7 @@ class Reason(StrEnum):
     RENDEZVOUS = "rendezvous"
     """Others are as good; the hash of the prompt's beginning chose."""
     ROUND_ROBIN = "round_robin"
+    RANDOM = "random"
     ONLY_ONE = "only_one"
 
 
@@ -118,6 +120,10 @@ def choose(
     elif policy is Policy.ROUND_ROBIN:
         in_turn = sorted(candidates, key=lambda candidate: candidate.name)
         chosen, reason = in_turn[turn % len(in_turn)], Reason.ROUND_ROBIN
+    elif policy is Policy.RANDOM:
+        # By the prompt too: callers that count alike would all choose alike.
+        lot = xxh3_64_intdigest(turn.to_bytes(8, "little"), prompt.affinity)
+        chosen, reason = rendezvous(candidates, lot), Reason.RANDOM
     elif policy is Policy.RENDEZVOUS:
         chosen, reason = rendezvous(candidates, prompt.affinity), Reason.RENDEZVOUS
     elif policy is Policy.LEAST_LOAD:

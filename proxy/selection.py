@@ -48,20 +48,26 @@ class Selector:
         self._turn = 0
 
     def select(
-        self, candidates: Sequence[Backend], prompt: Prompt | None, record: RequestRecord
+        self,
+        candidates: Sequence[Backend],
+        prompt: Prompt | None,
+        record: RequestRecord,
+        policy: Policy | None = None,
     ) -> Selected:
-        """Notes the decision in the record. Raises ValueError if there are no candidates."""
+        """Notes the decision in the record. `policy`: another one, for this request. Raises
+        ValueError if there are no candidates."""
         self._turn += 1
+        policy = policy or self._policy
         if prompt is None:
             return self._by_load(candidates, record)
         shape = prompt.prefix(Mode.FEEDBACK)  # the same whatever the order of the candidates
         matches = [self._match(backend, prompt, shape) for backend in candidates]
         record.matched = now = record.matched or self._clock()
         decision = choose(
-            self._policy,
+            policy,
             self._believed(candidates, matches, now),
             RequestShape(
-                prompt_tokens=shape.length, affinity=self._affinity(prompt, shape, matches)
+                prompt_tokens=shape.length, affinity=_affinity(policy, prompt, shape, matches)
             ),
             self._turn,
             self._weights,
@@ -97,18 +103,6 @@ class Selector:
         note(decision, record)
         return Selected(self._pool[decision.backend], None, 0)
 
-    def _affinity(self, prompt: Prompt, shape: Prefix, matches: Sequence[PrefixMatch]) -> int:
-        """Of what the client says belongs together; else of the prompt up to some way into what
-        nobody holds: what is held already (a system prompt that all begin with, say) tells prompts
-        apart no more, and would send them all to one place. The policy that looks at nothing but
-        the hash has it of the beginning."""
-        if prompt.affinity is not None:
-            return prompt.affinity
-        if self._policy is Policy.RENDEZVOUS:
-            return shape.affinity(AFFINITY_TOKENS) ^ prompt.after
-        held = max([match.cached_tokens for match in matches])
-        return shape.affinity(held + AFFINITY_TOKENS) ^ prompt.after
-
     def _match(self, backend: Backend, prompt: Prompt, shape: Prefix) -> PrefixMatch:
         if not backend.prediction.trusted:
             return NOTHING
@@ -136,6 +130,19 @@ class Selector:
             )
             for backend, match, rate in zip(candidates, matches, rates, strict=True)
         ]
+
+
+def _affinity(policy: Policy, prompt: Prompt, shape: Prefix, matches: Sequence[PrefixMatch]) -> int:
+    """Of what the client says belongs together; else of the prompt up to some way into what
+    nobody holds: what is held already (a system prompt that all begin with, say) tells prompts
+    apart no more, and would send them all to one place. The policy that looks at nothing but
+    the hash has it of the beginning."""
+    if prompt.affinity is not None:
+        return prompt.affinity
+    if policy is Policy.RENDEZVOUS:
+        return shape.affinity(AFFINITY_TOKENS) ^ prompt.after
+    held = max([match.cached_tokens for match in matches])
+    return shape.affinity(held + AFFINITY_TOKENS) ^ prompt.after
 
 
 def note(decision: Decision, record: RequestRecord) -> None:

@@ -8,7 +8,6 @@ everything else takes plain arguments.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import os
 import tomllib
 from collections.abc import Mapping
@@ -20,6 +19,7 @@ import msgspec
 
 from prefold.proxy.errors import SettingsError
 from prefold.proxy.settings_checks import checked, with_named_backends, with_secrets
+from prefold.proxy.settings_errors import readable, unknown, with_source
 
 ENV_PREFIX = "PREFOLD_"
 
@@ -83,7 +83,7 @@ class Retry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Routing:
-    policy: Literal["prefix", "round_robin", "least_load", "rendezvous"] = "prefix"
+    policy: Literal["prefix", "round_robin", "least_load", "rendezvous", "random"] = "prefix"
     eviction_price: NotNegative = 1.0
     copy_price: NotNegative = 2.0
     crowd_price: NotNegative = 5.0
@@ -170,6 +170,9 @@ class Redis:
     max_mib: Annotated[float, msgspec.Meta(ge=1)] = 64.0
     ttl_s: Annotated[float, msgspec.Meta(ge=1)] = 3600.0
     pins_ttl_s: Annotated[float, msgspec.Meta(ge=1)] = 86400.0
+    segments_mib: NotNegative = 64.0
+    segments_ttl_s: Annotated[float, msgspec.Meta(ge=1)] = 86400.0
+    segments_wait_s: Positive = 0.05
     buffer_mib: Annotated[float, msgspec.Meta(ge=1)] = 8.0
 
 
@@ -213,13 +216,23 @@ class Documents:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
-    """A share of the conversations, and what is different for them: see docs/report.md."""
+    """A share of the conversations, or of the time, and what is different for them: see
+    docs/report.md."""
 
     name: str
     weight: NotNegative = 1.0
     compression: Literal["", "off", "shadow", "on", "auto"] = ""
     labels: dict[str, str] = field(default_factory=dict)
     models: tuple[str, ...] = ()
+    policy: Literal["", "prefix", "round_robin", "least_load", "rendezvous", "random"] = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experiment:
+    """`slice_s` 0: arms are of conversations; else they have the whole fleet by turns."""
+
+    slice_s: NotNegative = 0.0
+    washout_s: NotNegative = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,9 +247,11 @@ class Compression:
     model: str = ""
     model_revision: str = ""
     device: str = "auto"
-    dtype: str = "auto"
+    dtype: Literal["auto", "float32", "bfloat16", "float16", "int8"] = "auto"
     language: str = "en"
     url: str = ""
+    protocol: Literal["prefold", "vllm"] = "prefold"
+    served_model: str = ""
     api_key: str = field(default="", repr=False)
     api_key_file: str = ""
     rate: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 0.5
@@ -310,6 +325,7 @@ class Settings:
     redis: Redis = Redis()
     documents: Documents = Documents()
     compression: Compression = Compression()
+    experiment: Experiment = Experiment()
     backends: tuple[Backend, ...] = ()
     keys: tuple[Key, ...] = ()
     masks: tuple[Mask, ...] = ()
@@ -341,7 +357,8 @@ def load(
     try:
         settings = msgspec.convert(data, Settings)
     except msgspec.ValidationError as error:
-        raise SettingsError(_readable(str(error))) from None
+        message = readable(str(error), Settings)
+        raise SettingsError(with_source(message, env, ENV_PREFIX)) from None
     return checked(with_secrets(with_named_backends(settings), env))
 
 
@@ -352,7 +369,7 @@ def backends_of(listed: Any, env: Mapping[str, str] = os.environ) -> tuple[Backe
     try:
         settings = msgspec.convert(data, Settings)
     except msgspec.ValidationError as error:
-        raise SettingsError(_readable(str(error))) from None
+        raise SettingsError(readable(str(error), Settings)) from None
     return checked(with_secrets(with_named_backends(settings), env)).backends
 
 
@@ -377,13 +394,15 @@ def _merge_environment(data: dict[str, Any], env: Mapping[str, str]) -> None:
             continue
         if table in ("backends", "models", "keys", "masks", "arms"):
             raise SettingsError(f"environment variable {key}: {table} are set in the file only")
-        plain = _hints(table).get(name) is str
+        kind = get_type_hints(Settings).get(table)
+        if kind is None:
+            wrong = unknown(table, "", Settings, Settings)
+            raise SettingsError(f"environment variable {key}: {wrong}")
+        if name not in (hints := get_type_hints(kind)):
+            wrong = unknown(name, f"{table}.", kind, Settings)
+            raise SettingsError(f"environment variable {key}: {wrong}")
+        plain = hints[name] is str
         _table(data, table)[name] = env[key] if plain else _toml_value(env[key])
-
-
-def _hints(table: str) -> dict[str, Any]:
-    kind = get_type_hints(Settings).get(table)
-    return get_type_hints(kind) if isinstance(kind, type) else {}
 
 
 def _table(data: dict[str, Any], name: str) -> dict[str, Any]:
@@ -406,8 +425,7 @@ def _reject_unknown_keys(value: Any, kind: type, where: str) -> None:
     types = get_type_hints(kind)
     for key, inner in value.items():
         if key not in types:
-            nearest = difflib.get_close_matches(key, types, n=1, cutoff=0.0)
-            raise SettingsError(f"unknown setting {where}{key}; did you mean {where}{nearest[0]}?")
+            raise SettingsError(unknown(key, where, kind, Settings))
         if dataclasses.is_dataclass(types[key]):
             _reject_unknown_keys(inner, types[key], f"{where}{key}.")
     if kind is Settings:
@@ -428,9 +446,3 @@ def _reject_in_collections(data: dict[str, Any]) -> None:
         _reject_unknown_keys(arm, Arm, f"arms[{number}].")
     for name, model in models.items() if isinstance(models, dict) else ():
         _reject_unknown_keys(model, Model, f'models."{name}".')
-
-
-def _readable(error: str) -> str:
-    """msgspec says "... - at `$.server.port`"; a reader of TOML looks for `server.port`."""
-    reason, _, where = error.partition(" - at `$.")
-    return f"{where.rstrip('`')}: {reason}" if where else error

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         Compression,
         Discovery,
         Documents,
+        Experiment,
         Key,
         Mask,
         Model,
@@ -92,6 +93,7 @@ def checked(settings: Settings) -> Settings:
     _check_hints(settings.routing)
     _check_masks(settings.masks)
     _check_arms(settings.arms)
+    _check_experiment(settings.experiment, settings.arms)
     _check_tracing(settings.tracing)
     _check_discovery(settings.discovery)
     if settings.redis.url:
@@ -119,10 +121,13 @@ def warnings_of(settings: Settings) -> list[str]:
             f"server.host is {settings.server.host!r} without TLS:"
             " keys and prompts can be read on the way, unless something before it ends TLS"
         )
-    if settings.arms and not (settings.ledger.path and settings.ledger.digests):
+    by_time, ledger = settings.experiment.slice_s > 0, settings.ledger
+    if settings.arms and not (ledger.path and (ledger.digests or by_time)):
         found.append("arms are set, and no ledger with digests that could tell them apart later")
     if len({frozenset(arm.models) for arm in settings.arms}) > 1:
         found.append("arms have different models: they would differ by the model, too")
+    if settings.experiment.slice_s and not settings.experiment.washout_s:
+        found.append("experiment.washout_s is 0: each slice begins with the last one's caches")
     return found + arms_without_backends(settings)
 
 
@@ -179,6 +184,8 @@ def _check_server(server: Server) -> None:
     if bool(server.tls_certificate) != bool(server.tls_key):
         missing = "tls_key" if server.tls_certificate else "tls_certificate"
         raise SettingsError(f"server.{missing}: tls_certificate and tls_key go together")
+    if server.port == server.admin_port != 0 and server.host == server.admin_host:
+        raise SettingsError("server.admin_port: the same as server.port; give it another")
     if not server.admin_key and not is_loopback(server.admin_host):
         raise SettingsError(
             f"server.admin_key: needed, since admin_host {server.admin_host!r} is open to others"
@@ -230,6 +237,31 @@ def _check_arms(arms: tuple[Arm, ...]) -> None:
         seen.add(arm.name)
     if arms and not any(arm.weight for arm in arms):
         raise SettingsError("arms: all weights are 0")
+
+
+def _check_experiment(experiment: Experiment, arms: tuple[Arm, ...]) -> None:
+    """Arms of conversations have weights, arms of time slices equal shares."""
+    if not experiment.slice_s:
+        for number, arm in enumerate(arms):
+            if arm.policy:
+                raise SettingsError(
+                    f"arms[{number}].policy: policies share caches and queues, so that they can be"
+                    " compared by time only: set experiment.slice_s"
+                )
+        return
+    if not experiment.washout_s < experiment.slice_s < math.inf:
+        raise SettingsError("experiment.slice_s: a finite number greater than washout_s")
+    if len(arms) < 2:
+        raise SettingsError("experiment.slice_s: two [[arms]] at least take turns")
+    for number, arm in enumerate(arms):
+        if arm.weight != 1:
+            raise SettingsError(
+                f"arms[{number}].weight: with experiment.slice_s each arm has as many slices"
+            )
+        if arm.models != arms[0].models:
+            raise SettingsError(
+                f"arms[{number}].models: with experiment.slice_s those of all arms are the same"
+            )
 
 
 def _check_tracing(tracing: Tracing) -> None:
@@ -303,13 +335,20 @@ def _checked_netloc(url: str, where: str) -> str:
     try:
         parts = urlsplit(url)
         valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        valid = valid and not re.search(r"\s", url)
     except ValueError:  # a port that is no port, a bracket that is not closed
         valid = False
     if not valid:
-        raise SettingsError(f"{where}: expected http://HOST:PORT")
+        raise SettingsError(f"{where}: expected http://HOST:PORT{_with_scheme(url)}")
     if parts.path.rstrip("/") or parts.query or parts.fragment or "@" in parts.netloc:
         raise SettingsError(f"{where}: only scheme, host and port (paths such as /v1 are added)")
     return parts.netloc
+
+
+def _with_scheme(url: str) -> str:
+    """What was meant, where only http:// is missing."""
+    host = re.fullmatch(r"[\w.-]+(:\d{1,5})?", url)
+    return f"; did you mean http://{host[0]}?" if host else ""
 
 
 def _check_documents(documents: Documents) -> None:
@@ -323,7 +362,13 @@ def _check_compression(compression: Compression) -> None:
         raise SettingsError("compression.keep, compression.quotes: pairs of texts, none empty")
     if compression.url:
         _checked_netloc(compression.url, "compression.url")
-    elif compression.compressor.startswith("llmlingua") and not compression.model:
+    vllm = compression.protocol == "vllm"
+    if vllm and not (compression.url and compression.compressor == "llmlingua2"):
+        raise SettingsError("compression.protocol: vllm is for llmlingua2, and needs a url")
+    if compression.served_model and not vllm:
+        raise SettingsError("compression.served_model: only with protocol vllm")
+    here = vllm or not compression.url
+    if here and compression.compressor.startswith("llmlingua") and not compression.model:
         name = compression.compressor
         raise SettingsError(f"compression.model: {name} needs one: a folder or a hub id")
 

@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from prefold.proxy.errors import SettingsError
+from prefold.proxy.failures import no_answer
 from prefold.proxy.report_numbers import UNKNOWN, count, number, percent
 from prefold.proxy.settings import Settings, load
 
@@ -86,11 +87,15 @@ async def _ask(http: aiohttp.ClientSession, url: str) -> Json:
                     f"{url} needs its key: --config FILE with server.admin_key"
                 )
             if answer.status != 200:
-                raise click.ClickException(f"{url}: status {answer.status}")
+                raise click.ClickException(
+                    f"{url}: status {answer.status}; --admin is the URL of prefold's admin port"
+                )
             told: Json = msgspec.json.decode(await answer.read(), type=dict)
             return told
-    except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-        raise click.ClickException(f"{url}: {error or type(error).__name__}") from None
+    except (aiohttp.ClientError, TimeoutError) as error:
+        raise click.ClickException(no_answer(url, error)) from None
+    except ValueError:
+        raise click.ClickException(f"{url}: no figures of prefold: is it an admin port?") from None
 
 
 def frame(told: Json) -> RenderableType:

@@ -110,6 +110,8 @@ class Tracing:
         )
         context = server.get_span_context()
         trace = Trace(server, self._ids.generate_span_id())
+        if server.is_recording():
+            record.trace_id = f"{context.trace_id:032x}"
         headers = CIMultiDict(request.headers)
         headers["traceparent"] = _traceparent(
             context.trace_id, trace.client_id, context.trace_flags

@@ -24,8 +24,9 @@ from prefold.proxy.openai import Bounds
 from prefold.proxy.preparing import PreparingOptions
 from prefold.proxy.rate_limit import RateLimiter
 from prefold.proxy.request_log import RequestLog
-from prefold.proxy.routing import Weights
+from prefold.proxy.routing import Policy, Weights
 from prefold.proxy.settings import Settings
+from prefold.proxy.slices import Slices
 
 if TYPE_CHECKING:
     from prefold.proxy.tracing import Tracing
@@ -57,9 +58,18 @@ def arms_of(given: Sequence[settings_of.Arm]) -> list[Arm]:
             compression=arm.compression,
             labels=arm.labels,
             models=arm.models,
+            policy=Policy(arm.policy) if arm.policy else None,
         )
         for arm in given
     ]
+
+
+def slices_of(settings: Settings, secret: bytes) -> Slices | None:
+    """None: arms are of conversations."""
+    given = settings.experiment
+    if not given.slice_s:
+        return None
+    return Slices(secret, arms_of(settings.arms), slice_s=given.slice_s, washout_s=given.washout_s)
 
 
 def request_log_of(settings: Settings) -> RequestLog | None:

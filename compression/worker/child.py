@@ -19,6 +19,7 @@ from prefold.compression.worker.messages import (
     MAX_FRAME_BYTES,
     Batch,
     Done,
+    Failed,
     Open,
     Ready,
     Refused,
@@ -34,7 +35,11 @@ ENVIRONMENT = (
 
 
 class ChildGone(Exception):
-    """It has ended, or what it says is not understood."""
+    """It has ended, or what it says is not understood. `cause` is a word for a metric."""
+
+    def __init__(self, message: str, cause: str) -> None:
+        super().__init__(message)
+        self.cause = cause
 
 
 class CannotOpen(Exception):
@@ -58,13 +63,13 @@ class Child:
     def pid(self) -> int:
         return self._running.pid
 
-    async def compress(self, jobs: Sequence[tuple[str, float]]) -> list[list[int] | None]:
+    async def compress(self, jobs: Sequence[tuple[str, float]]) -> Done:
         """Raises ChildGone. If it is cancelled, the child is of no more use either."""
         await _send(self._writer, framed(Batch(list(jobs))))
         report = await _report(self._reader)
         if not isinstance(report, Done) or len(report.kept) != len(jobs):
-            raise ChildGone("it answered something else")
-        return report.kept
+            raise _nonsense()
+        return report
 
 
 @asynccontextmanager
@@ -88,7 +93,7 @@ async def started(
             if isinstance(report, Refused):
                 raise CannotOpen(report.reason)
             if not isinstance(report, Ready):
-                raise ChildGone("it answered something else")
+                raise _nonsense()
             yield Child(reader, writer, running, report)
         finally:
             writer.close()
@@ -122,16 +127,27 @@ async def _send(writer: asyncio.StreamWriter, frame: bytes) -> None:
         writer.write(frame)
         await writer.drain()
     except OSError:
-        raise ChildGone("it has ended") from None
+        raise _ended() from None
 
 
 async def _report(reader: asyncio.StreamReader) -> Ready | Refused | Done:
     try:
         length = int.from_bytes(await reader.readexactly(LENGTH_BYTES))
         if length > MAX_FRAME_BYTES:
-            raise ChildGone("it sent too long a frame")
-        return report_of(await reader.readexactly(length))
+            raise _nonsense()
+        report = report_of(await reader.readexactly(length))
     except (OSError, asyncio.IncompleteReadError):
-        raise ChildGone("it has ended") from None
+        raise _ended() from None
     except ValueError:
-        raise ChildGone("it answered something else") from None
+        raise _nonsense() from None
+    if isinstance(report, Failed):
+        raise ChildGone(report.reason, report.cause)
+    return report
+
+
+def _ended() -> ChildGone:
+    return ChildGone("it has ended", "ended")
+
+
+def _nonsense() -> ChildGone:
+    return ChildGone("it answered something else", "nonsense")

@@ -43,18 +43,27 @@ class Refused(msgspec.Struct, frozen=True, tag=True):
     reason: str
 
 
+class Failed(msgspec.Struct, frozen=True, tag=True):
+    """It ends now: what it works with has failed. `cause` is for a metric, `reason` for people."""
+
+    cause: str
+    reason: str
+
+
 class Done(msgspec.Struct, frozen=True, tag=True):
-    """For each job the kept spans, flat: start, end, start, end...; None where it failed."""
+    """For each job the kept spans, flat: start, end, start, end...; None where it failed. `failed`
+    has the kinds of these failures, by the number of the job: class names, no messages."""
 
     kept: list[list[int] | None]
+    failed: dict[int, str] = {}
 
 
 _encode = msgspec.msgpack.Encoder().encode
 _order = msgspec.msgpack.Decoder(Open | Batch)
-_report = msgspec.msgpack.Decoder(Ready | Refused | Done)
+_report = msgspec.msgpack.Decoder(Ready | Refused | Failed | Done)
 
 
-def framed(message: Open | Batch | Ready | Refused | Done) -> bytes:
+def framed(message: Open | Batch | Ready | Refused | Failed | Done) -> bytes:
     """Raises ValueError if it is too long, or a text is none (a lone surrogate)."""
     body = _encode(message)
     if len(body) > MAX_FRAME_BYTES:
@@ -68,7 +77,7 @@ def order_of(body: bytes) -> Open | Batch:
     return order
 
 
-def report_of(body: bytes) -> Ready | Refused | Done:
+def report_of(body: bytes) -> Ready | Refused | Failed | Done:
     """Likewise."""
-    report: Ready | Refused | Done = _report.decode(body)
+    report: Ready | Refused | Failed | Done = _report.decode(body)
     return report

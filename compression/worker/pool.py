@@ -17,18 +17,23 @@ from types import TracebackType
 from typing import Protocol
 
 from prefold.compression.worker.child import CannotOpen, ChildGone
-from prefold.compression.worker.messages import Ready
+from prefold.compression.worker.faults import Faults, kind_of
+from prefold.compression.worker.messages import Done, Ready
+from prefold.compression.worker.speed import Speed
 
 log = logging.getLogger(__name__)
 
 FIRST_PAUSE_S = 0.5
 MAX_PAUSE_S = 60.0
-DECAY = 0.9
-"""For each batch, of what is known of the speed: the latest ten count for two thirds."""
 
 
 class Unavailable(Exception):
-    """Not compressed: the queue is full, the process failed, or the text cannot be."""
+    """Not compressed: the queue is full, the process failed, or the text cannot be. `kind` says how
+    this text failed, where that is known."""
+
+    def __init__(self, message: str, kind: str = "") -> None:
+        super().__init__(message)
+        self.kind = kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,35 +57,21 @@ class Serving(Protocol):
     def pid(self) -> int:
         """0: none of ours."""
 
-    async def compress(self, jobs: Sequence[tuple[str, float]]) -> list[list[int] | None]:
+    async def compress(self, jobs: Sequence[tuple[str, float]]) -> Done:
         """Raises ChildGone."""
 
 
 class Job:
-    """One text under way. `spans` becomes its kept spans, flat, or fails with Unavailable."""
+    """One text under way. `spans` becomes its kept spans, flat, or fails with Unavailable. `spent`
+    is told of its share, by characters, of the seconds of its batch."""
 
-    __slots__ = ("rate", "spans", "text")
+    __slots__ = ("rate", "spans", "spent", "text")
 
     def __init__(self, text: str, rate: float, spans: asyncio.Future[Sequence[int]]) -> None:
         self.text = text
         self.rate = rate
         self.spans = spans
-
-
-class Speed:
-    """What was seen last counts most. Pure."""
-
-    def __init__(self) -> None:
-        self._chars = self._seconds = 0.0
-
-    def observe(self, chars: int, seconds: float) -> None:
-        self._chars = self._chars * DECAY + chars
-        self._seconds = self._seconds * DECAY + seconds
-
-    @property
-    def chars_per_s(self) -> float | None:
-        """None until something was observed."""
-        return self._chars / self._seconds if self._seconds else None
+        self.spent: Callable[[float], None] | None = None
 
 
 class WorkerPool:
@@ -105,10 +96,14 @@ class WorkerPool:
         """Processes that are ready."""
         self.starts = 0
         self.failures = 0
+        """Of processes; `faults` has their kinds, and those of texts."""
+        self.faults = Faults()
         self.digest: str | None = None
         """Of compressor and protection; None before one was ever ready."""
         self.name = ""
         self.speed = Speed()
+        self.busy_s = 0.0
+        """Of batches that are over, whatever came of them, all processes together."""
         self.pids: set[int] = set()
 
     async def __aenter__(self) -> WorkerPool:
@@ -179,11 +174,11 @@ class WorkerPool:
                         self._went_down(child)
             except CannotOpen as error:
                 log.error("compressor %d cannot be opened: %s", number, error)
+                self.faults.process("cannot_open")
                 pause = MAX_PAUSE_S
             except (ChildGone, TimeoutError, OSError, UnicodeEncodeError) as error:
-                # Of a text that is none (a lone surrogate), the error would quote it.
-                odd = isinstance(error, UnicodeEncodeError)
-                why = "a text that is none" if odd else str(error) or "it took too long"
+                kind, why = kind_of(error)
+                self.faults.process(kind)
                 log.warning("compressor %d failed: %s; prompts go out as they came", number, why)
             self.failures += 1
             pause = FIRST_PAUSE_S if worked else pause
@@ -216,14 +211,32 @@ class WorkerPool:
         self._batches[number] = begun, chars
         try:
             async with asyncio.timeout(self._rules.hang_s):
-                kept = await child.compress([(job.text, job.rate) for job in jobs])
-            self.speed.observe(chars, max(self._clock() - begun, 1e-6))
-            for job, spans in zip(jobs, kept, strict=True):
-                if spans is not None and not job.spans.done():
+                done = await child.compress([(job.text, job.rate) for job in jobs])
+            if any(spans is not None for spans in done.kept):  # to fail may be quick
+                self.speed.observe(chars, max(self._clock() - begun, 1e-6))
+            for place, (job, spans) in enumerate(zip(jobs, done.kept, strict=True)):
+                if spans is None:
+                    self._text_failed(job, done.failed.get(place, "unknown"))
+                elif not job.spans.done():
                     job.spans.set_result(spans)
         finally:
             del self._batches[number]
+            self._account(jobs, self._clock() - begun)
             self._fail(jobs)
+
+    def _account(self, jobs: Sequence[Job], seconds: float) -> None:
+        self.busy_s += seconds
+        chars = sum(len(job.text) for job in jobs)
+        for job in jobs:
+            if job.spent is not None and chars:
+                job.spent(seconds * len(job.text) / chars)
+
+    def _text_failed(self, job: Job, kind: str) -> None:
+        told = self.faults.text(kind, self._clock())
+        if told is not None:
+            log.warning("the compressor failed on a text: %s (%d since told last)", *told)
+        if not job.spans.done():
+            job.spans.set_exception(Unavailable("the compressor failed on it", kind))
 
     async def _next_batch(self) -> list[Job]:
         while True:

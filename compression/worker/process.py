@@ -17,6 +17,7 @@ from prefold.compression.catalog import open_compressor
 from prefold.compression.compressor import (
     Compressed,
     Compressor,
+    CompressorGone,
     CompressorUnavailable,
     Passage,
     compress_checked,
@@ -28,6 +29,7 @@ from prefold.compression.worker.messages import (
     MAX_FRAME_BYTES,
     Batch,
     Done,
+    Failed,
     Open,
     Ready,
     Refused,
@@ -48,16 +50,27 @@ def main(fd: int) -> None:
         if not isinstance(order, Open):
             raise ValueError("the first order is another one")
         try:
-            worker = Worker(open_compressor(order.choice), order.protection)
-        except (CompressorUnavailable, ValueError, OSError) as error:
-            parent.sendall(framed(Refused(str(error))))
-            return
-        parent.sendall(framed(worker.ready()))
-        while body := _receive(parent):
-            order = order_of(body)
-            if not isinstance(order, Batch):
-                raise ValueError("it is open already")
-            parent.sendall(framed(worker.done(order)))
+            _serve(parent, order)
+        except CompressorGone as error:
+            parent.sendall(framed(Failed(error.cause, str(error))))
+        except MemoryError:
+            parent.sendall(framed(Failed("MemoryError", "it is out of memory")))
+
+
+def _serve(parent: socket.socket, order: Open) -> None:
+    """Until the parent is gone. Raises CompressorGone, MemoryError."""
+    try:
+        worker = Worker(open_compressor(order.choice), order.protection)
+        ready = worker.ready()
+    except (CompressorUnavailable, ValueError, OSError) as error:
+        parent.sendall(framed(Refused(str(error))))
+        return
+    parent.sendall(framed(ready))
+    while body := _receive(parent):
+        batch = order_of(body)
+        if not isinstance(batch, Batch):
+            raise ValueError("it is open already")
+        parent.sendall(framed(worker.done(batch)))
 
 
 class Worker:
@@ -68,11 +81,14 @@ class Worker:
         self._protection = protection
 
     def ready(self) -> Ready:
-        """Takes as long as two small batches: the first one loads what is loaded late."""
+        """Takes as long as two small batches: the first one loads what is loaded late. Raises
+        CompressorUnavailable where it fails on plain words of its own: it would on all."""
         seconds = 0.0
         for _ in range(2):
             begun = time.perf_counter()
-            self.done(Batch([(SAMPLE, SAMPLE_RATE)]))
+            done = self.done(Batch([(SAMPLE, SAMPLE_RATE)]))
+            if done.failed:
+                raise CompressorUnavailable(f"it fails on any text, with {done.failed[0]}")
             seconds = max(time.perf_counter() - begun, 1e-6)
         compressor = self._compressor
         parts = {"compressor": compressor.digest, "protection": self._protection.digest}
@@ -92,15 +108,21 @@ class Worker:
         try:
             results = compress_checked(self._compressor, passages)
             return Done([_flat(result) for result in results])
+        except CompressorGone:
+            raise
         except Exception:  # noqa: BLE001 - a model's library may raise anything
-            return Done([self._alone(passage) for passage in passages])
+            failed: dict[int, str] = {}
+            kept = [self._alone(passage, number, failed) for number, passage in enumerate(passages)]
+            return Done(kept, failed)
 
-    def _alone(self, passage: Passage) -> list[int] | None:
+    def _alone(self, passage: Passage, number: int, failed: dict[int, str]) -> list[int] | None:
+        """Of a failure its class is noted, and not its message, which may quote the text."""
         try:
             [result] = compress_checked(self._compressor, [passage])
-        except MemoryError:
+        except (MemoryError, CompressorGone):
             raise
-        except Exception:  # noqa: BLE001 - as above; the request goes out as it came
+        except Exception as error:  # noqa: BLE001 - as above; the request goes out as it came
+            failed[number] = type(error).__name__
             return None
         return _flat(result)
 

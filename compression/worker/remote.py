@@ -2,10 +2,10 @@
 
 `GET /compressor` says what it is, `POST /compress` takes texts and rates and gives spans:
 
-    {"jobs": [["a text", 0.5]]}  ->  {"digest": "...", "kept": [[0, 6]]}
+    {"jobs": [["a text", 0.5]]}  ->  {"digest": "...", "kept": [[0, 6]], "failed": {}}
 
-A null in `kept` is a text that it could not do. An answer under another digest is not used: it is
-another compressor by now.
+A null in `kept` is a text that it could not do; `failed` has a word why, by its number. An answer
+under another digest is not used: it is another compressor by now.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import aiohttp
 import msgspec
 
 from prefold.compression.worker.child import CannotOpen, ChildGone
-from prefold.compression.worker.messages import Ready
+from prefold.compression.worker.messages import Done, Ready
 
 CONNECT_S = 5.0
 
@@ -30,6 +30,7 @@ class Jobs(msgspec.Struct, frozen=True):
 class Answered(msgspec.Struct, frozen=True):
     digest: str
     kept: list[list[int] | None]
+    failed: dict[int, str] = {}
 
 
 class Described(msgspec.Struct, frozen=True):
@@ -50,13 +51,13 @@ class Remote:
         self._session = session
         self.ready = ready
 
-    async def compress(self, jobs: Sequence[tuple[str, float]]) -> list[list[int] | None]:
+    async def compress(self, jobs: Sequence[tuple[str, float]]) -> Done:
         """Raises ChildGone."""
         body = msgspec.json.encode(Jobs(list(jobs)))
         answer = await _asked(self._session, "POST", "/compress", Answered, body)
         if answer.digest != self.ready.digest or len(answer.kept) != len(jobs):
-            raise ChildGone("it answered as another compressor")
-        return answer.kept
+            raise ChildGone("it answered as another compressor", "another")
+        return Done(answer.kept, answer.failed)
 
 
 @asynccontextmanager
@@ -78,12 +79,14 @@ async def _asked(
         async with session.request(method, path, data=body, allow_redirects=False) as response:
             raw = await response.read()
     except (aiohttp.ClientError, OSError) as error:
-        raise ChildGone(f"it cannot be reached: {type(error).__name__}") from None
+        why = f"it cannot be reached: {type(error).__name__}"
+        raise ChildGone(why, "unreachable") from None
     if response.status in (401, 403):
         raise CannotOpen("it refuses compression.api_key")
     if response.status != 200:
-        raise ChildGone(f"it answered with status {response.status}")
+        why = f"it answered with status {response.status}"
+        raise ChildGone(why, f"status_{response.status}")
     try:
         return msgspec.json.decode(raw, type=kind)
     except msgspec.MsgspecError:
-        raise ChildGone("it answered something else") from None
+        raise ChildGone("it answered something else", "nonsense") from None

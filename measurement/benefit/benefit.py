@@ -13,6 +13,7 @@ from prefold.measurement.benefit.columns import Conversations
 from prefold.measurement.benefit.compare import Comparison, compare, mixed
 from prefold.measurement.benefit.counterfactual import Counterfactual
 from prefold.measurement.benefit.prefill import Prefills, Rate
+from prefold.measurement.benefit.slices import SliceTally, Slicing
 from prefold.measurement.benefit.tally import Group, Tally
 from prefold.measurement.definitions.profile import Profile
 from prefold.measurement.ledger.reader import LedgerRow
@@ -41,6 +42,8 @@ class Benefit(msgspec.Struct, frozen=True, kw_only=True):
     total: Group
     groups: tuple[Group, ...]
     mixed_conversations: int
+    slicing: Slicing | None
+    """Of arms that had the whole fleet by turns; None: of any other groups."""
     comparisons: tuple[Comparison, ...]
     rates: dict[str, Rate]
     counterfactual: Counterfactual | None = None
@@ -50,15 +53,22 @@ class Reading:
     """Of rows, once through. Mutable."""
 
     def __init__(
-        self, profile: Profile, by: str | None = None, limits_ms: Mapping[str, float] | None = None
+        self,
+        profile: Profile,
+        by: str | None = None,
+        limits_ms: Mapping[str, float] | None = None,
+        *,
+        by_time: bool = False,
     ) -> None:
-        """`by` as in `LedgerRow.group`; `limits_ms` by the names of `tally.GOODPUT`."""
+        """`by` as in `LedgerRow.group`; `limits_ms` by the names of `tally.GOODPUT`. `by_time`:
+        where groups are arms, they are those of time slices."""
         self._profile = profile
         self._by = by
         self._limits = dict(limits_ms or {})
         self._total = Tally(ALL, profile, self._limits)
         self._groups: dict[str, Tally] = {}
         self._conversations = Conversations()
+        self._slices = SliceTally() if by_time and by == ARM else None
         self._prefills = Prefills()
         self._backends: dict[str, set[str]] = {}
         self._first: float | None = None
@@ -68,10 +78,11 @@ class Reading:
         """Raises ValueError where `by` is nothing that a row has."""
         for row in rows:
             number = self._conversations.number(row.conversation)
-            self._total.add(row, number)
+            unit = number if self._slices is None else self._slices.add(row)
+            self._total.add(row, number, unit)
             self._prefills.add(row)
             if self._by is not None:
-                self._group(row.group(self._by) or NONE).add(row, number)
+                self._group(row.group(self._by) or NONE).add(row, number, unit)
             if row.backend is not None and row.sent is not None:
                 self._backends.setdefault(row.model or "", set()).add(row.backend)
             self._first = min(self._first or row.received, row.received)
@@ -100,6 +111,7 @@ class Reading:
             columns.pop(NONE, None)  # no arm was drawn for them
         chosen = self._control(control, columns)
         left_out = mixed(list(columns.values()))
+        slicing = None if self._slices is None else self._slices.figures(columns, left_out)
         comparisons: tuple[Comparison, ...] = ()
         if chosen is not None:
             comparisons = compare(
@@ -108,6 +120,7 @@ class Reading:
                 self._profile,
                 left_out,
                 curves=randomised,
+                rounds=None if self._slices is None else self._slices.rounds,
             )
         return Benefit(
             by=self._by,
@@ -119,7 +132,8 @@ class Reading:
             randomised=randomised,
             total=self._total.figures(rates),
             groups=tuple(tally.figures(rates) for _, tally in sorted(self._groups.items())),
-            mixed_conversations=len(left_out),
+            mixed_conversations=0 if slicing is not None else len(left_out),
+            slicing=slicing,
             comparisons=comparisons,
             rates=rates,
             counterfactual=counterfactual,

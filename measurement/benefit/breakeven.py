@@ -9,7 +9,6 @@ would be those of a few resamples.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import NormalDist
 from typing import Literal
 
 import msgspec
@@ -17,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prefold.measurement.benefit.columns import Points
+from prefold.measurement.intervals import student
 
 Floats = NDArray[np.float64]
 
@@ -98,16 +98,6 @@ def curve(control: Points, treated: Points, *, seed: int = 0) -> Curve | None:
     weights = counts[0] * counts[1] / (counts[0] + counts[1])
     crossing = _crossing(observed, gains, centres, weights) if shape == "crosses" else None
     return Curve(shape=shape, bins=bins, crossing=crossing)
-
-
-def student(level: float, freedom: int) -> float:
-    """A quantile of Student's t, by Fisher's expansion about the normal one (Abramowitz and Stegun
-    26.7.5): with 10 degrees of freedom and more it is right to three digits."""
-    z = NormalDist().inv_cdf(level)
-    first = (z**3 + z) / 4
-    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
-    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
-    return z + first / freedom + second / freedom**2 + third / freedom**3
 
 
 def _shape(bins: Sequence[Bin]) -> Shape:

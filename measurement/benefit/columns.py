@@ -26,8 +26,11 @@ E2E = "e2e_ms"
 UNSTREAMED = "unstreamed_ms"
 OUTPUT = "output_tokens"
 FAILED = "failed"
+CACHED_SHARE = "cached_share"
 UNCACHED = "uncached_tokens"
+PROMPT = "prompt_tokens"
 HALF = 0.5
+SHARES = frozenset((FAILED, CACHED_SHARE))
 
 SAID = {
     TTFT_CACHED: "TTFT of prompts of which half or more was believed to be cached somewhere",
@@ -35,6 +38,7 @@ SAID = {
     UNSTREAMED: "received to the end of an answer that was not streamed",
     OUTPUT: "tokens of the answer, as the engine reported",
     FAILED: "share of requests without an answer; clients that left do not count",
+    CACHED_SHARE: "cached tokens of all prompts over their tokens, as engines reported",
 }
 """What a column is, if no profile defines it."""
 
@@ -46,9 +50,13 @@ def decode_metric(profile: Profile) -> str:
     return "tpot_ms" if "tpot_ms" in names and profile.name != "guidellm" else "itl_ms"
 
 
-def compared_names(profile: Profile) -> tuple[str, ...]:
-    return (TTFT, TTFT_CACHED, TTFT_UNCACHED, decode_metric(profile), E2E, UNSTREAMED, OUTPUT,
-            FAILED)  # fmt: skip
+def compared_names(profile: Profile, *, by_time: bool = False) -> tuple[str, ...]:
+    """`by_time`: arms had the whole fleet by turns, so what the caches hold is their own doing: it
+    is compared, and nothing is compared by it."""
+    decode = decode_metric(profile)
+    if by_time:
+        return (TTFT, decode, E2E, UNSTREAMED, OUTPUT, FAILED, CACHED_SHARE)
+    return (TTFT, TTFT_CACHED, TTFT_UNCACHED, decode, E2E, UNSTREAMED, OUTPUT, FAILED)
 
 
 class Conversations:
@@ -71,21 +79,25 @@ class Points(NamedTuple):
 
 
 class Columns:
-    """Of one group. Mutable."""
+    """Of one group. Mutable. Each request is of a unit, which was drawn by lot as a whole: a
+    conversation, or a time slice."""
 
     def __init__(self, profile: Profile) -> None:
         self._decode = decode_metric(profile)
         self._of = {metric.name: metric.of for metric in profile.metrics}
-        self._conversations = array("q")
-        self._values = {name: array("d") for name in (*compared_names(profile), UNCACHED)}
+        self._units = array("q")
+        names = (*compared_names(profile), CACHED_SHARE, PROMPT, UNCACHED)
+        self._values = {name: array("d") for name in names}
 
     def __len__(self) -> int:
-        return len(self._conversations)
+        return len(self._units)
 
-    def add(self, row: LedgerRow, view: View, conversation: int) -> None:
+    def add(self, row: LedgerRow, view: View, unit: int) -> None:
+        """`unit` -1: of none."""
         ok = row.outcome == OK
         uncached, share = uncached_before(row), uncached_share(row)
         ttft = self._one(TTFT, view) if ok else nan
+        reported = ok and bool(row.prompt_tokens) and row.reported_tokens is not None
         values = {
             TTFT: ttft,
             TTFT_CACHED: ttft if share is not None and share <= HALF else nan,
@@ -95,9 +107,11 @@ class Columns:
             UNSTREAMED: row.end * 1000 if ok and not row.streamed else nan,
             OUTPUT: nan if row.output_tokens is None or not ok else float(row.output_tokens),
             FAILED: nan if row.outcome == CLIENT_GONE else float(not ok),
+            CACHED_SHARE: float(row.reported_tokens or 0) if reported else nan,
+            PROMPT: float(row.prompt_tokens or 0) if reported else nan,
             UNCACHED: nan if uncached is None else uncached,
         }
-        self._conversations.append(conversation)
+        self._units.append(unit)
         for name, value in values.items():
             self._values[name].append(value)
 
@@ -106,26 +120,30 @@ class Columns:
         samples = self._of[name](view)
         return samples[0] * 1000 if len(samples) == 1 else nan
 
-    def conversations(self) -> set[int]:
-        """Without what is unknown."""
-        return set(self._conversations) - {-1}
+    def units(self) -> set[int]:
+        """Without what is of none."""
+        return set(self._units) - {-1}
 
     def values(self, name: str) -> Floats:
-        """Of all requests for which it is defined."""
+        """Of all requests for which it is defined; of a share of tokens, the tokens."""
         values = np.array(self._values[name], dtype=np.float64)
         return values[~np.isnan(values)]
 
-    def sums(self, name: str, left_out: NDArray[np.int64]) -> Sums:
-        """By conversation; without requests of none, and those that are `left_out`."""
+    def by_unit(self, name: str, left_out: NDArray[np.int64]) -> tuple[NDArray[np.int64], Sums]:
+        """Numbers of units in order, and their sums; without requests of none, and units that are
+        `left_out`. A share of tokens has the prompts' tokens for its count, not their number."""
         values = np.array(self._values[name], dtype=np.float64)
         numbers, known = self._known(left_out)
         known &= ~np.isnan(values)
         if not known.any():
-            return Sums(np.empty(0), np.empty(0))
-        _, clusters = np.unique(numbers[known], return_inverse=True)
-        return Sums(
+            return np.empty(0, dtype=np.int64), Sums(np.empty(0), np.empty(0))
+        units, clusters = np.unique(numbers[known], return_inverse=True)
+        weights = None
+        if name == CACHED_SHARE:
+            weights = np.array(self._values[PROMPT], dtype=np.float64)[known]
+        return units, Sums(
             np.bincount(clusters, weights=values[known]).astype(np.float64),
-            np.bincount(clusters).astype(np.float64),
+            np.bincount(clusters, weights=weights).astype(np.float64),
         )
 
     def points(self, left_out: NDArray[np.int64]) -> Points:
@@ -137,7 +155,7 @@ class Columns:
         return Points(numbers[known], uncached[known], ttft[known])
 
     def _known(self, left_out: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        numbers = np.array(self._conversations, dtype=np.int64)
+        numbers = np.array(self._units, dtype=np.int64)
         return numbers, (numbers >= 0) & ~np.isin(numbers, left_out)
 
 

@@ -15,10 +15,12 @@ from numpy.typing import NDArray
 
 from prefold.measurement.benefit.breakeven import Curve, curve
 from prefold.measurement.benefit.columns import (
+    CACHED_SHARE,
     E2E,
     FAILED,
     OUTPUT,
     SAID,
+    SHARES,
     TTFT,
     TTFT_CACHED,
     TTFT_UNCACHED,
@@ -26,12 +28,21 @@ from prefold.measurement.benefit.columns import (
     Columns,
     compared_names,
 )
+from prefold.measurement.benefit.slices import paired
 from prefold.measurement.definitions.profile import Profile
-from prefold.measurement.intervals import Interval, difference_of_sums
+from prefold.measurement.intervals import (
+    MIN_CLUSTERS,
+    Interval,
+    Sums,
+    difference_of_rounds,
+    difference_of_sums,
+)
 
 MIN_CONVERSATIONS = 50
 """Of the smaller group. With fewer, and times as skewed as TTFTs are, the bounds of means hold less
 often than they say."""
+MIN_ROUNDS = MIN_CLUSTERS
+"""Of time slices: means of many requests each, with Student's bounds."""
 CONFIDENCE = 0.95
 """That all bounds of a report hold."""
 TAIL_DRAWS = 25
@@ -39,20 +50,19 @@ TAIL_DRAWS = 25
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """Of means, treated less control. `interval` None: MIN_CONVERSATIONS are not there."""
+    """Of means, treated less control. `interval` None: MIN_CONVERSATIONS, or MIN_ROUNDS, are not
+    there."""
 
     metric: str
     definition: str
     control: float
     treated: float
-    conversations: int
-    """Of the smaller group."""
+    units: int
+    """Conversations of the smaller group, or rounds with a slice of both."""
     interval: Interval | None
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """`mixed_conversations` were in several groups, and are left out."""
-
     control: str
     treated: str
     differences: tuple[Difference, ...]
@@ -61,11 +71,11 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def mixed(groups: Sequence[Columns]) -> NDArray[np.int64]:
-    """Numbers of conversations that are in more than one."""
+    """Numbers of units that are in more than one."""
     seen: set[int] = set()
     twice: set[int] = set()
     for group in groups:
-        numbers = group.conversations()
+        numbers = group.units()
         twice |= seen & numbers
         seen |= numbers
     return np.array(sorted(twice), dtype=np.int64)
@@ -79,24 +89,31 @@ def compare(
     *,
     curves: bool,
     seed: int = 0,
+    rounds: NDArray[np.int64] | None = None,
 ) -> tuple[Comparison, ...]:
     """Each of `treated` with the control. `curves`: who is in which group was drawn by lot, so
-    that a break-even curve means something."""
+    that a break-even curve means something. `rounds`: of time slices, by number: then slices are
+    the units, and there are no curves, since the uncached tokens are the arms' own doing."""
     pairs = [
         (name, metric, columns)
         for name, columns in treated.items()
-        for metric in compared_names(profile)
+        for metric in compared_names(profile, by_time=rounds is not None)
         if _both(control[1], columns, metric)
     ]
     alone = 1 - (1 - CONFIDENCE) / max(len(pairs), 1)
     found: dict[str, list[Difference]] = {name: [] for name in treated}
     for name, metric, columns in pairs:
-        if told := _difference(control[1], columns, metric, profile, left_out, alone, seed):
+        sides = control[1].by_unit(metric, left_out), columns.by_unit(metric, left_out)
+        if rounds is None:
+            told = _difference(metric, sides[0][1], sides[1][1], profile, alone, seed)
+        else:
+            told = _by_rounds(metric, *paired(*sides, rounds), profile, alone, seed)
+        if told is not None:
             found[name].append(told)
     made = []
     for name, columns in treated.items():
         told_curve = None
-        if curves:
+        if curves and rounds is None:
             told_curve = curve(control[1].points(left_out), columns.points(left_out), seed=seed)
         made.append(
             Comparison(
@@ -104,7 +121,9 @@ def compare(
                 treated=name,
                 differences=tuple(found[name]),
                 curve=told_curve,
-                verdict=verdict(control[0], name, found[name], told_curve),
+                verdict=verdict(
+                    control[0], name, found[name], told_curve, by_time=rounds is not None
+                ),
             )
         )
     return tuple(made)
@@ -123,49 +142,70 @@ def _both(one: Columns, other: Columns, metric: str) -> bool:
 
 
 def _difference(
-    control: Columns,
-    treated: Columns,
-    metric: str,
-    profile: Profile,
-    left_out: NDArray[np.int64],
-    confidence: float,
-    seed: int,
+    metric: str, control: Sums, treated: Sums, profile: Profile, confidence: float, seed: int
 ) -> Difference | None:
-    sides = control.sums(metric, left_out), treated.sums(metric, left_out)
-    smaller = min(len(side.sums) for side in sides)
+    """By conversations, which were drawn one by one."""
+    smaller = min(len(control.sums), len(treated.sums))
     if not smaller:
         return None
     interval = None
     if smaller >= MIN_CONVERSATIONS:
         repetitions = round(2 * TAIL_DRAWS / (1 - confidence))
         interval = difference_of_sums(
-            *sides, seed=seed, repetitions=repetitions, confidence=confidence
+            control, treated, seed=seed, repetitions=repetitions, confidence=confidence
         )
+    return _told(metric, control, treated, profile, smaller, interval)
+
+
+def _by_rounds(
+    metric: str, control: Sums, treated: Sums, profile: Profile, confidence: float, seed: int
+) -> Difference | None:
+    """By rounds of time slices, each with one of both sides."""
+    size = len(control.sums)
+    if not size:
+        return None
+    interval = difference_of_rounds(control, treated, seed=seed, confidence=confidence)
+    return _told(metric, control, treated, profile, size, interval)
+
+
+def _told(
+    metric: str,
+    control: Sums,
+    treated: Sums,
+    profile: Profile,
+    units: int,
+    interval: Interval | None,
+) -> Difference:
     definitions = {told.name: told.definition for told in profile.metrics} | SAID
     return Difference(
         metric=metric,
         definition=definitions[metric],
-        control=sides[0].mean,
-        treated=sides[1].mean,
-        conversations=smaller,
+        control=control.mean,
+        treated=treated.mean,
+        units=units,
         interval=interval,
     )
 
 
 def verdict(
-    control: str, treated: str, differences: Sequence[Difference], told: Curve | None
+    control: str,
+    treated: str,
+    differences: Sequence[Difference],
+    told: Curve | None,
+    *,
+    by_time: bool = False,
 ) -> str:
     """About TTFT, or where nothing was streamed, about whole answers; then what else is sure."""
     by_name = {difference.metric: difference for difference in differences}
     main = by_name.get(TTFT) or by_name.get(UNSTREAMED)
     subject = f"{treated} against {control}"
-    if main is None:
-        return f"{subject}: not enough data yet: 0 of {MIN_CONVERSATIONS} conversations"
-    if main.interval is None:
-        return (
-            f"{subject}: not enough data yet: {main.conversations} of {MIN_CONVERSATIONS}"
-            " conversations in the smaller group"
-        )
+    if main is None or main.interval is None:
+        there = 0 if main is None else main.units
+        wanted = f"{there} of {MIN_ROUNDS} slices of each, in the same rounds"
+        if not by_time:
+            smaller = "" if main is None else " in the smaller group"
+            wanted = f"{there} of {MIN_CONVERSATIONS} conversations{smaller}"
+        return f"{subject}: not enough data yet: {wanted}"
     said = [_main(main, main.interval)]
     # What happens to short and cached prompts is of interest also where the whole tells nothing.
     said += [
@@ -189,6 +229,7 @@ NAMES = {
     UNSTREAMED: "answers not streamed",
     OUTPUT: "output tokens",
     FAILED: "failed requests",
+    CACHED_SHARE: "cached share of prompt tokens",
     "tpot_ms": "TPOT",
     "itl_ms": "ITL",
 }
@@ -208,7 +249,7 @@ def _other(difference: Difference, interval: Interval) -> str:
 
 
 def said_interval(metric: str, interval: Interval) -> str:
-    scale, unit = (100.0, " points") if metric == FAILED else (1.0, "")
+    scale, unit = (100.0, " points") if metric in SHARES else (1.0, "")
     if metric.endswith("_ms"):
         unit = " ms"
     moved, low, high = (

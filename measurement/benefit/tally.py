@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import msgspec
 
 from prefold.measurement.benefit.columns import Columns
+from prefold.measurement.benefit.compressing import Compressing, Compression
 from prefold.measurement.benefit.prefill import Rate, SavedSeconds, saved_seconds
 from prefold.measurement.benefit.timelines import CLIENT_GONE, OK, gaps_known, timeline_of
 from prefold.measurement.definitions.formulas import decode_to_last, first, last
@@ -46,22 +47,6 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     error_tokens: int
 
 
-class Compression(msgspec.Struct, frozen=True, kw_only=True):
-    """Of the `requests` that a compressor saw. `seconds` is the time it took them, each one's from
-    what came before it to its end; None: not told for any.
-
-    Of `gated` ones, those that were shortened since a gate predicted a gain: TTFT of the prompt as
-    it came, as predicted, less that of what was sent, as predicted and as it was.
-    """
-
-    requests: int
-    removed_tokens: int
-    seconds: float | None
-    gated: int
-    predicted_gain_s: float
-    actual_gain_s: float
-
-
 class Group(msgspec.Struct, frozen=True, kw_only=True):
     """`failed` are requests without an answer, but for clients that left; `goodput` is the share of
     answers within all limits among all requests, those of clients that left not counted."""
@@ -95,21 +80,23 @@ class Tally:
         self._samples = {metric.name: array("d") for metric in self._metrics}
         self._outcomes: Counter[str] = Counter()
         self._backends: Counter[str] = Counter()
+        self._conversations: set[int] = set()
         self._without_conversation = 0
         self._streamed = 0
         self._output: list[int] = []
         self._reported = self._unreported = self._prompt = 0
         self._saved: Counter[str] = Counter()
         self._predicted: list[tuple[int, int]] = []
-        self._compressed = self._removed = 0
-        self._compressor_s: list[float] = []
-        self._gains: list[tuple[float, float]] = []
+        self._compressing = Compressing()
         self._good = 0
 
-    def add(self, row: LedgerRow, conversation: int) -> None:
+    def add(self, row: LedgerRow, conversation: int, unit: int) -> None:
+        """`unit`: the number of what was drawn as a whole, the conversation or a time slice; -1 for
+        either: of none."""
         timeline = timeline_of(row)
         view = self._profile.view(timeline)
-        self.columns.add(row, view, conversation)
+        self.columns.add(row, view, unit)
+        self._conversations.add(conversation)
         self._outcomes[row.outcome] += 1
         if row.backend is not None:
             self._backends[row.backend] += 1
@@ -137,22 +124,14 @@ class Tally:
             self._saved[row.backend or ""] += row.reported_tokens
         if row.reported_tokens is not None and row.expected_tokens is not None:
             self._predicted.append((row.expected_tokens, row.reported_tokens))
-        if row.removed_tokens is not None:
-            self._compressed += 1
-            self._removed += row.removed_tokens
-            if (seconds := compressor_s(row)) is not None:
-                self._compressor_s.append(seconds)
-            shortened = row.removed_tokens and row.tokens
-            if shortened and row.predicted is not None and row.fallback is not None:
-                actual = row.fallback - row.tokens[0]
-                self._gains.append((row.fallback - row.predicted, actual))
+        self._compressing.add(row)
 
     def figures(self, rates: Mapping[str, Rate]) -> Group:
         counted = self._outcomes.total() - self._outcomes[CLIENT_GONE]
         return Group(
             name=self.name,
             requests=len(self.columns),
-            conversations=len(self.columns.conversations()),
+            conversations=len(self._conversations - {-1}),
             without_conversation=self._without_conversation,
             outcomes=dict(sorted(self._outcomes.items())),
             backends=dict(sorted(self._backends.items())),
@@ -161,7 +140,7 @@ class Tally:
             output_tokens=sum(self._output) if self._output else None,
             savings=self._savings(rates),
             prediction=self._prediction(),
-            compression=self._compression(),
+            compression=self._compressing.figures(),
             goodput=self._good / counted if self._limits and counted else None,
             metrics={
                 metric.name: spread(
@@ -193,18 +172,6 @@ class Tally:
             error_tokens=sum(abs(expected - reported) for expected, reported in self._predicted),
         )
 
-    def _compression(self) -> Compression | None:
-        if not self._compressed:
-            return None
-        return Compression(
-            requests=self._compressed,
-            removed_tokens=self._removed,
-            seconds=sum(self._compressor_s) if self._compressor_s else None,
-            gated=len(self._gains),
-            predicted_gain_s=sum(predicted for predicted, _ in self._gains),
-            actual_gain_s=sum(actual for _, actual in self._gains),
-        )
-
 
 def within(timeline: Timeline, limits_ms: Mapping[str, float]) -> bool:
     """What is not defined for an answer, as its TTFT where it was not streamed, limits nothing."""
@@ -212,12 +179,3 @@ def within(timeline: Timeline, limits_ms: Mapping[str, float]) -> bool:
     return all(
         sample * 1000 <= ms for name, ms in limits_ms.items() for sample in GOODPUT[name](view)
     )
-
-
-def compressor_s(row: LedgerRow) -> float | None:
-    """From the latest moment before it to when the prompt was shortened."""
-    if row.compressed is None:
-        return None
-    moments = (row.parsed, row.encoded, row.matched)
-    before = [at for at in moments if at is not None and at <= row.compressed]
-    return row.compressed - max(before, default=0.0)

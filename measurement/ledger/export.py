@@ -73,7 +73,7 @@ def write_parquet(rows: Iterable[LedgerRow], path: Path) -> int:
 
 TEXTS = frozenset(
     ("request_id", "endpoint", "model", "backend", "tenant", "arm", "mode", "reason", "outcome")
-) | {"error"}
+) | {"error", "compression", "compression_reason"}
 COUNTS = frozenset(("id", "status", "attempts"))
 
 

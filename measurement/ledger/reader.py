@@ -23,15 +23,21 @@ PAGE_ROWS = 512
 """Read at once: a reader that pauses must not hold the file's log."""
 COLUMNS = (
     "id", "received", "request_id", "endpoint", "model", "backend", "labels", "tenant", "arm",
-    "mode", "reason", "outcome", "error", "status", "attempts", "streamed", "original_tokens",
+    "mode", "reason", "outcome", "error", "status", "attempts", "streamed",
+    "compression", "compression_reason", "original_tokens",
     "sent_tokens", "removed_tokens", "prompt_tokens", "available_tokens", "expected_tokens",
     "reported_tokens", "output_tokens", "prefix_tokens", "parsed_us", "encoded_us",
     "matched_us", "compressed_us", "leased_us", "sent_us", "headers_us", "first_event_us",
     "first_token_us", "last_token_us", "end_us", "predicted_us", "fallback_us",
+    "compressor_waited_us", "compressor_spent_us",
     "token_gaps", "token_kinds", "other_events", "blocks", "conversation",
+    "slice_start", "round_start",
 )  # fmt: skip
 """Of the view `requests`."""
-GROUPS = ("arm", "model", "backend", "tenant", "mode", "reason", "outcome", "endpoint")
+GROUPS = (
+    "arm", "model", "backend", "tenant", "mode", "reason", "outcome", "endpoint", "compression",
+    "compression_reason",
+)  # fmt: skip
 """What rows may be grouped by, besides `label:NAME`."""
 
 
@@ -55,6 +61,9 @@ class LedgerRow(msgspec.Struct, frozen=True, kw_only=True):
     status: int
     attempts: int
     streamed: bool
+    compression: str | None
+    """The form that was sent, and why; None: compression did not look at it."""
+    compression_reason: str | None
     original_tokens: int | None
     sent_tokens: int | None
     removed_tokens: int | None
@@ -76,9 +85,12 @@ class LedgerRow(msgspec.Struct, frozen=True, kw_only=True):
     last_token: float | None
     end: float
     predicted: float | None
-    """When the gate of compression expected the first token of what was sent."""
+    """When the gate of compression expected the first token, of the form that it chose."""
     fallback: float | None
-    """The same of the prompt as it came."""
+    """The same of the prompt as it came, or as it was in earlier turns."""
+    compressor_waited: float | None
+    """Seconds, as the next."""
+    compressor_spent: float | None
     tokens: list[float]
     """Moments of the token events; only the first and the last where the others were not kept."""
     token_kinds: list[tuple[int, str]]
@@ -87,6 +99,10 @@ class LedgerRow(msgspec.Struct, frozen=True, kw_only=True):
     blocks: list[bytes]
     """One digest for each full block of the prompt, of all up to its end."""
     conversation: bytes | None
+    slice_start: float | None
+    """Of an experiment by time, when its slice began, in seconds since 1970; one without an arm
+    came during the wash-out."""
+    round_start: float | None
 
     def group(self, by: str) -> str | None:
         """Its value of one of GROUPS or of `label:NAME`. Raises ValueError for others."""
@@ -140,6 +156,17 @@ class LedgerReader:
         """Whether any request received since then was given an arm of an experiment."""
         [[found]] = self._fetch(
             "SELECT EXISTS(SELECT 1 FROM requests WHERE arm IS NOT NULL AND received >= ?)",
+            (0 if since is None else round(since * 1e6),),
+        )
+        return bool(found)
+
+    def has_slices(self, *, since: float | None = None) -> bool:
+        """Whether any of these arms was one of a time slice."""
+        if "slice_start" not in columns(self._connection):
+            return False
+        [[found]] = self._fetch(
+            "SELECT EXISTS(SELECT 1 FROM requests WHERE slice_start IS NOT NULL"
+            " AND arm IS NOT NULL AND received >= ?)",
             (0 if since is None else round(since * 1e6),),
         )
         return bool(found)
@@ -207,11 +234,14 @@ def open_ledger(path: Path) -> Iterator[LedgerReader]:
         raise LedgerError(f"{path}: {error}") from None
     try:
         reader = LedgerReader(connection)
+        if not reader.version:
+            raise LedgerError("nothing is in it yet: a proxy whose ledger.path it is writes it")
         if not 0 < reader.version <= VERSION:
             raise LedgerError(f"it is of version {reader.version}; this prefold knows {VERSION}")
         yield reader
     except (sqlite3.Error, LedgerError) as error:
-        raise LedgerError(f"{path}: {error}") from None
+        foreign = getattr(error, "sqlite_errorname", "") == "SQLITE_NOTADB"
+        raise LedgerError(f"{path}: {'it is no ledger' if foreign else error}") from None
     finally:
         connection.close()
 
@@ -221,7 +251,7 @@ def _read(row: tuple[Any, ...]) -> LedgerRow:
     made = {name: value for name, value in named.items() if not name.endswith("_us")}
     for name, value in named.items():
         if name.endswith("_us"):
-            made[name.removesuffix("_us")] = None if value is None else value / 1e6
+            made[name.removesuffix("_us")] = _seconds(value)
     gaps = made.pop("token_gaps")
     blocks = made["blocks"] or b""
     others: list[tuple[int, str]] = _json(made["other_events"], list[tuple[int, str]], [])
@@ -229,6 +259,8 @@ def _read(row: tuple[Any, ...]) -> LedgerRow:
         **{
             **made,
             "received": made["received"] / 1e6,
+            "slice_start": _seconds(made["slice_start"]),
+            "round_start": _seconds(made["round_start"]),
             "streamed": bool(made["streamed"]),
             "labels": _json(made["labels"], dict[str, str], {}),
             "tokens": moments(named["first_token_us"], named["last_token_us"], gaps),
@@ -239,6 +271,10 @@ def _read(row: tuple[Any, ...]) -> LedgerRow:
             ],
         }
     )
+
+
+def _seconds(us: int | None) -> float | None:
+    return None if us is None else us / 1e6
 
 
 def _json(text: str | None, kind: Any, default: Any) -> Any:

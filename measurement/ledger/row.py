@@ -57,6 +57,8 @@ def kind_of(record: RequestRecord, labels: Callable[[str], str | None]) -> Kind:
         record.status,
         record.attempts,
         int(record.streamed),
+        record.compression or None,
+        record.compression_reason or None,
     )
 
 
@@ -85,12 +87,14 @@ def row_of(record: RequestRecord, offset: float, row_id: int, kind: int, rules: 
         others_of(record) if timed else None,
         digests.of_blocks(record.blocks) if record.blocks else None,
         None if conversation is None else digests.of_conversation(conversation),
+        None if record.slice_start is None else round(record.slice_start * US),
+        None if record.round_start is None else round(record.round_start * US),
     )
 
 
 def moments_of(record: RequestRecord) -> str:
-    """A JSON list of microseconds after the request came, null for what was not reached; in the
-    order in which the view takes it apart."""
+    """A JSON list of microseconds after the request came, null for what was not reached, and two
+    spans of time; in the order in which the view takes it apart."""
     start, tokens = record.received, record.tokens
     moments = (
         record.parsed,
@@ -108,6 +112,8 @@ def moments_of(record: RequestRecord) -> str:
         record.fallback_token,
     )
     whole = [None if at is None else int((at - start) * US + 0.5) for at in moments]
+    spans = (record.compressor_waited_s, record.compressor_spent_s)
+    whole += [None if seconds is None else int(seconds * US + 0.5) for seconds in spans]
     return _json(whole).decode()
 
 

@@ -49,7 +49,13 @@ class Forecast:
         self._deadline_s = deadline_s
         self._margin_s = margin_s
         self._clock = clock
-        self._kept_share = rate
+        self._rate = self._kept_share = rate
+
+    def become(self, *, rate: float, deadline_s: float, margin_s: float) -> None:
+        """Set anew, while requests pass."""
+        self._deadline_s, self._margin_s = deadline_s, margin_s
+        if rate != self._rate:
+            self._rate = self._kept_share = rate
 
     def learn(self, kept_chars: int, chars: int) -> None:
         share = kept_chars / chars

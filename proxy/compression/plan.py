@@ -11,7 +11,8 @@ import msgspec
 from prefold.compression.compressor import Passage, cache_key
 from prefold.compression.segment_cache import Kept, SegmentCache
 from prefold.proxy.compression.forms import Forms, message_keys
-from prefold.proxy.compression.segments import Segment, Turn, without
+from prefold.proxy.compression.segments import Turn
+from prefold.proxy.compression.texts import Segment, without
 
 
 class Piece(msgspec.Struct, frozen=True, eq=False):
@@ -22,6 +23,7 @@ class Piece(msgspec.Struct, frozen=True, eq=False):
     turn: int
     fixed: bool
     """It was compressed in an earlier turn, so it is again."""
+    rate: float
 
     @property
     def at(self) -> tuple[int, int]:
@@ -40,10 +42,13 @@ class Plan:
         cache: SegmentCache,
         *,
         compressor: str,
-        rate: float,
+        rates: Sequence[float],
+        min_chars: int,
         secret: bytes,
     ) -> None:
-        """`compressor`: its digest. `secret` parts what must not be told from each other."""
+        """`compressor`: its digest. `rates`: the one for what is new, and those that were before
+        it, for what was sent then. Of new texts, those shorter than `min_chars` stay. `secret`
+        parts what must not be told from each other."""
         self.text = text
         self._forms = forms
         self._cache = cache
@@ -60,10 +65,14 @@ class Plan:
             if sent is None:
                 self._new.append(number)
             for segment in turn.segments if sent is None or sent else ():
-                passage = Passage(text=segment.text, rate=rate)
-                key = cache_key(compressor, passage, key=secret)
-                if sent is None or key in sent:
-                    self.pieces.append(Piece(segment, key, number, sent is not None))
+                if sent is None and len(segment.text) < min_chars:
+                    continue
+                for rate in rates[:1] if sent is None else rates:
+                    passage = Passage(text=segment.text, rate=rate)
+                    key = cache_key(compressor, passage, key=secret)
+                    if sent is None or key in sent:
+                        self.pieces.append(Piece(segment, key, number, sent is not None, rate))
+                        break
         self.pieces.sort(key=lambda piece: piece.at)
         for key in {piece.key for piece in self.pieces}:
             if (found := cache.get(key)) is not None:

@@ -8,33 +8,39 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 from prefold.compression.gate import Reason, Verdict
-from prefold.compression.segment_cache import Flights, SegmentCache
+from prefold.compression.segment_cache import SegmentCache
 from prefold.compression.worker.pool import WorkerPool
 from prefold.measurement.record import RequestRecord
 from prefold.proxy.compression.forecast import ALL, Forecast
 from prefold.proxy.compression.forms import Forms
+from prefold.proxy.compression.getting import Getting
 from prefold.proxy.compression.plan import Piece, Plan
 from prefold.proxy.compression.request import Asked, Sent, all_tokens_of, tokens_of
-from prefold.proxy.compression.segments import SegmentRules, turns
+from prefold.proxy.compression.segments import turns
 from prefold.proxy.compression.switch import Switch, Switches
+from prefold.proxy.compression.texts import SegmentRules
 from prefold.proxy.errors import ApiError, NotEncodable
 from prefold.proxy.prompt import BYTES_PER_UNIT, Prompt
 
 log = logging.getLogger(__name__)
+MAX_RATES = 8
+"""Of the latest ones it is known what was compressed at them."""
 COMPRESSED, ORIGINAL, SHADOW = "compressed", "original", "shadow"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageOptions:
-    """`rate` is the share that is kept. Shorter prompts than `min_tokens` are not looked at."""
+    """`rate` is the share that is kept. Shorter prompts than `min_tokens` are not looked at, and
+    shorter texts than `min_chars` stay."""
 
     switches: Switches
     rate: float
     min_tokens: int
+    min_chars: int
     deadline_s: float
     speculative: bool
     secret: bytes
@@ -50,7 +56,7 @@ class Compression:
         *,
         pool: WorkerPool,
         cache: SegmentCache,
-        flights: Flights,
+        getting: Getting,
         forecast: Forecast,
         rules: SegmentRules,
         options: StageOptions,
@@ -60,15 +66,27 @@ class Compression:
         """`forms` may be told of by other processes."""
         self._pool = pool
         self._cache = cache
-        self._flights = flights
+        self._getting = getting
         self._forecast = forecast
         self._rules = rules
         self._options = options
+        self._rates: tuple[float, ...] = (options.rate,)
         self._clock = clock
         self._forms = forms
         self._shadow_forms = Forms()
         """What they would be."""
         self._shadows: set[asyncio.Task[None]] = set()
+
+    def become(self, options: StageOptions, *, margin_s: float) -> None:
+        """Set anew, while requests pass. What conversations hold keeps its form: so texts that were
+        long enough before are told as before, and earlier rates are known."""
+        self._options = options
+        others = [rate for rate in self._rates if rate != options.rate]
+        self._rates = (options.rate, *others)[:MAX_RATES]
+        if options.min_chars < self._rules.min_chars:
+            self._rules = replace(self._rules, min_chars=options.min_chars)
+        self._getting.become(deadline_s=options.deadline_s, speculative=options.speculative)
+        self._forecast.become(rate=options.rate, deadline_s=options.deadline_s, margin_s=margin_s)
 
     async def sent(self, asked: Asked) -> Sent | None:
         """None: as it came, without a word of it. Raises BadRequest for a header that asks for what
@@ -111,51 +129,28 @@ class Compression:
             forms,
             self._cache,
             compressor=digest,
-            rate=self._options.rate,
+            rates=self._rates,
+            min_chars=self._options.min_chars,
             secret=secret,
         )
 
     async def _choose(self, asked: Asked, plan: Plan, switch: Switch) -> Sent:
-        begun = self._clock()
         if not plan.pieces:
             plan.note(())
             return self._as_it_came(asked, switch, ORIGINAL, Reason.NOTHING)
+        left_s = await self._getting.recall(plan)
+        begun = self._clock()
         choice = ALL if switch is Switch.ON else await self._forecast.choice(asked, plan)
         if not choice.wait:
-            self._for_later(plan.missing())
+            self._getting.for_later(plan.missing(), asked.record)
         reason = choice.reason
         wanted = plan.missing(fixed_only=not choice.wait)
-        if wanted and not await self._compressed(plan, wanted):
-            reason = "late"
+        if wanted:
+            why = await self._getting.compressed(plan, wanted, asked.record, left_s)
+            reason = why or reason
         pieces = plan.usable(fixed_only=not choice.open)
         self._predict(asked.record, choice.verdict, begun)
         return await self._form(asked, plan, pieces, switch, reason)
-
-    async def _compressed(self, plan: Plan, wanted: Sequence[Piece]) -> bool:
-        """Whether all are there in time; nothing is waited for that is known to come too late."""
-        deadline_s, rate = self._options.deadline_s, self._options.rate
-        chars = sum(len(piece.segment.text) for piece in wanted)
-        if self._pool.seconds_for(chars) > deadline_s:
-            self._for_later(wanted)
-            return False
-        texts = {piece.key: piece.segment.text for piece in wanted}
-        await self._flights.wait(list(texts.items()), rate, deadline_s)
-        plan.look_again()
-        for key, text in texts.items():
-            if (kept := plan.kept.get(key)) is not None:
-                self._forecast.learn(kept.chars, len(text))
-        return all(key in plan.kept for key in texts)
-
-    def _for_later(self, pieces: Sequence[Piece]) -> None:
-        """For the next request that holds them. Also where that is not wanted, one text goes to a
-        compressor that is believed to be too slow: it would be believed so for ever."""
-        if not self._options.speculative:
-            chars = sum(len(piece.segment.text) for piece in pieces)
-            slow = self._pool.seconds_for(chars) > self._options.deadline_s
-            shortest = sorted(pieces, key=lambda piece: len(piece.segment.text))[:1]
-            pieces = shortest if slow else ()
-        for piece in pieces:
-            self._flights.start(piece.key, piece.segment.text, self._options.rate)
 
     async def _form(
         self, asked: Asked, plan: Plan, pieces: Sequence[Piece], switch: Switch, reason: str
@@ -223,8 +218,9 @@ class Compression:
         task.add_done_callback(self._shadows.discard)
 
     async def _measure(self, asked: Asked, plan: Plan) -> None:
+        left_s = await self._getting.recall(plan)
         if missing := plan.missing():
-            await self._compressed(plan, missing)
+            await self._getting.compressed(plan, missing, asked.record, left_s, waiting=False)
         pieces = plan.usable()
         made = await self._shorter(asked, plan, pieces) if pieces else None
         plan.note(pieces if made is not None else ())

@@ -5,13 +5,15 @@ sees the settings.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from prefold.backends.embedded import model_path
 from prefold.backends.parent_death import command
 from prefold.backends.pool import BackendPool
-from prefold.compression.catalog import CompressorChoice
+from prefold.compression.catalog import CompressorChoice, VllmPlace
 from prefold.compression.protect import Protection
 from prefold.compression.segment_cache import Flights, SegmentCache
 from prefold.compression.torch_models import Placement
@@ -23,13 +25,20 @@ from prefold.measurement.compression import CompressorState
 from prefold.proxy import settings as given
 from prefold.proxy.compression.forecast import Forecast
 from prefold.proxy.compression.forms import Forms
+from prefold.proxy.compression.getting import Getting
 from prefold.proxy.compression.outlook import Outlook
-from prefold.proxy.compression.segments import SegmentRules
+from prefold.proxy.compression.sealed_kept import SealedKept
+from prefold.proxy.compression.shared_segments import SharedSegments, ShareRules
 from prefold.proxy.compression.stage import Compression, StageOptions
 from prefold.proxy.compression.switch import Switch, Switches
+from prefold.proxy.compression.texts import SegmentRules
 from prefold.proxy.documents.marks import Marks
+from prefold.proxy.replicas.start import address_of, seal_of
+from prefold.proxy.replicas.values import values_opened
 from prefold.proxy.selection import Selector
 from prefold.proxy.tokens.gguf_tokenizer import tokenizer_parts
+
+MIB = 1024 * 1024
 
 
 def wanted(settings: given.Settings) -> bool:
@@ -50,7 +59,13 @@ class Compressing:
         cache: SegmentCache,
         flights: Flights,
         forms: Forms,
+        shared: SharedSegments | None,
+        set_anew: Callable[[given.Compression], None],
     ) -> None:
+        """`shared`: with other processes, where there is a Redis. `set_anew` takes over what may
+        change while requests pass."""
+        self.set_anew = set_anew
+        self.shared = shared
         self.stage = stage
         self.forms = forms
         self.pool = pool
@@ -65,8 +80,10 @@ class Compressing:
             cache_bytes=self.cache.bytes,
             workers=self.pool.up,
             failures=self.pool.failures,
+            faults=self.pool.faults.counts,
             waiting_chars=self.pool.load[1],
             chars_per_s=self.pool.speed.chars_per_s,
+            busy_s=self.pool.busy_s,
         )
 
 
@@ -82,34 +99,70 @@ async def compressing(
     """Its processes are started, and not waited for: until one is ready, prompts go out as they
     came."""
     compression = settings.compression
-    async with _workers(compression, clock) as workers:
-        cache = SegmentCache(int(compression.cache_mib * 2**20))
-        flights = Flights(cache, workers.submit)
+    async with AsyncExitStack() as stack:
+        workers = await stack.enter_async_context(_workers(compression, clock))
+        cache = SegmentCache(int(compression.cache_mib * MIB))
+        shared = _shared(settings, cache, clock)
+        if shared is not None:
+            await stack.enter_async_context(shared.running())
+        flights = Flights(cache, workers.submit, None if shared is None else shared.tell)
+        forecast = Forecast(
+            pool=workers,
+            outlook=Outlook(pool, selector),
+            rate=compression.rate,
+            deadline_s=compression.deadline_s,
+            margin_s=compression.margin_s,
+            clock=clock,
+        )
         stage = Compression(
             pool=workers,
             cache=cache,
-            flights=flights,
-            forecast=Forecast(
+            getting=Getting(
                 pool=workers,
-                outlook=Outlook(pool, selector),
-                rate=compression.rate,
+                flights=flights,
+                forecast=forecast,
+                shared=shared,
                 deadline_s=compression.deadline_s,
-                margin_s=compression.margin_s,
+                speculative=compression.speculative,
                 clock=clock,
             ),
+            forecast=forecast,
             rules=_rules(settings),
             options=_options(settings, secret),
             clock=clock,
             forms=forms,
         )
-        try:
-            yield Compressing(stage, workers, cache, flights, forms)
-        finally:
-            stage.close()
+        stack.callback(stage.close)
+
+        def set_anew(now: given.Compression) -> None:
+            options = _options(replace(settings, compression=now), secret)
+            stage.become(options, margin_s=now.margin_s)
+
+        yield Compressing(stage, workers, cache, flights, forms, shared, set_anew)
+
+
+def _shared(
+    settings: given.Settings, cache: SegmentCache, clock: Callable[[], float]
+) -> SharedSegments | None:
+    """Raises SettingsError if what is needed is not installed."""
+    redis = settings.redis
+    if not redis.url or not redis.segments_mib:
+        return None
+    return SharedSegments(
+        cache=cache,
+        sealed=SealedKept(seal_of(settings)),
+        opened=partial(values_opened, address_of(settings)),
+        rules=ShareRules(
+            wait_s=redis.segments_wait_s,
+            max_bytes=int(redis.segments_mib * MIB),
+            ttl_s=redis.segments_ttl_s,
+        ),
+        clock=clock,
+    )
 
 
 def _workers(compression: given.Compression, clock: Callable[[], float]) -> WorkerPool:
-    if not compression.url:
+    if not compression.url or compression.protocol == "vllm":
         return own_processes(compression, clock)
     rules = PoolRules(workers=compression.workers, hang_s=compression.hang_s)
     return WorkerPool(lambda: connected(compression.url, compression.api_key), rules, clock)
@@ -137,8 +190,17 @@ def _order(compression: given.Compression) -> Open:
             placement=Placement(device=compression.device, dtype=compression.dtype),
             language=compression.language,
             tokenizer_json=tokenizer_json,
+            vllm=_vllm(compression),
         ),
         Protection(keep=compression.keep, quotes=compression.quotes),
+    )
+
+
+def _vllm(compression: given.Compression) -> VllmPlace | None:
+    if compression.protocol != "vllm":
+        return None
+    return VllmPlace(
+        url=compression.url, model=compression.served_model, api_key=compression.api_key
     )
 
 
@@ -173,6 +235,7 @@ def _options(settings: given.Settings, secret: bytes) -> StageOptions:
         ),
         rate=compression.rate,
         min_tokens=compression.min_tokens,
+        min_chars=compression.min_chars,
         deadline_s=compression.deadline_s,
         speculative=compression.speculative,
         secret=secret,

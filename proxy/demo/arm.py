@@ -70,6 +70,7 @@ def run_arm(
     *,
     logs: Path,
     on_done: Callable[[], None],
+    ledger: Path | None = None,
 ) -> ArmRun:
     """Raises DemoError and EngineStartError; leaves no process behind either way."""
     with ExitStack() as stack:
@@ -87,7 +88,9 @@ def run_arm(
         urls = {f"engine-{n}": engine.wait_ready() for n, engine in enumerate(engines)}
         name = f"{arm.cache}-{arm.policy}"
         serving = proxy_process(
-            name, lambda ports: proxy_config(arm, urls, paths.model, ports), logs
+            name,
+            lambda ports: proxy_config(arm, urls, paths.model, ports, label=name, ledger=ledger),
+            logs,
         )
         proxy_url = stack.enter_context(serving)
         before = {name: read_counters(url) for name, url in urls.items()}
@@ -109,10 +112,18 @@ def run_arm(
 
 
 def proxy_config(
-    arm: Arm, urls: dict[str, str], model: Path, ports: tuple[int, int], more: Sequence[str] = ()
+    arm: Arm,
+    urls: dict[str, str],
+    model: Path,
+    ports: tuple[int, int],
+    more: Sequence[str] = (),
+    *,
+    label: str,
+    ledger: Path | None,
 ) -> str:
     """The TOML that `prefold serve` gets, with `more` lines of tables; JSON strings are valid TOML
-    strings."""
+    strings. `label` is that of the backends in the ledger, if one is kept: runs are one after the
+    other, so they are no arms that were drawn by lot."""
     lines = [
         "[server]",
         'host = "127.0.0.1"',
@@ -124,8 +135,11 @@ def proxy_config(
         f"tokenizer = {json.dumps(str(model))}",
         *more,
     ]
+    if ledger is not None:
+        lines += ["[ledger]", f"path = {json.dumps(str(ledger.absolute()))}"]
     for name, url in urls.items():
         lines += ["[[backends]]", f"name = {json.dumps(name)}", f"url = {json.dumps(url)}"]
+        lines += [f"labels = {{arm = {json.dumps(label)}}}"]
     return "\n".join(lines) + "\n"
 
 

@@ -9,6 +9,8 @@ from types import FrameType
 
 import click
 
+from prefold.proxy.output_file import OutputFile
+
 # 4 tenants on 2 backends of 2 slots: the fleet's slots hold every tenant once, so prefix routing
 # can keep them all, while round robin shows all 4 to both backends and evicts about every second
 # time. 7 requests of a tenant are few enough for first visits to count, so that round robin's
@@ -22,7 +24,8 @@ DEFAULT_CLIENTS = 2
 
 
 @click.command()
-@click.option("--json", "json_file", metavar="FILE", help="Write the numbers; - is stdout.")
+@click.option("--json", "json_file", type=OutputFile(), metavar="FILE",
+              help="Write the numbers; - is stdout.")  # fmt: skip
 @click.option("--requests", default=DEFAULT_REQUESTS, type=click.IntRange(1), help="In each arm.")
 @click.option("--tenants", default=DEFAULT_TENANTS, type=click.IntRange(1))
 @click.option(
@@ -42,6 +45,8 @@ DEFAULT_CLIENTS = 2
     type=click.Path(file_okay=False, path_type=Path),
     help="Folder for the logs of engines and proxy.",
 )
+@click.option("--ledger", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+              help="Keep a ledger of all runs, for `prefold report --by label:arm`.")  # fmt: skip
 @click.option(
     "--compression",
     type=click.Choice(("on", "auto")),
@@ -59,6 +64,7 @@ def demo(
     clients: int,
     skip_roomy: bool,
     keep_logs: Path | None,
+    ledger: Path | None,
     compression: str | None,
     compressor: str,
 ) -> None:
@@ -68,6 +74,8 @@ def demo(
     front, and sends the same multi-tenant chat to both policies. Exit status 1 if any request
     failed.
     """
+    if ledger is not None and not ledger.absolute().parent.is_dir():
+        raise click.UsageError(f"--ledger {ledger}: there is no such folder")
     try:
         from prefold.proxy.demo.compressing import GateOptions
         from prefold.proxy.demo.run import DemoOptions, run_demo, show_gate
@@ -105,9 +113,9 @@ def demo(
                 document_tokens=max(prefix_tokens * 5 // 8, 1),
                 seed=seed,
             )
-            succeeded = show_gate(gate, json_file=json_file, logs=keep_logs)
+            succeeded = show_gate(gate, json_file=json_file, logs=keep_logs, ledger=ledger)
         else:
-            succeeded = run_demo(options, json_file=json_file, logs=keep_logs)
+            succeeded = run_demo(options, json_file=json_file, logs=keep_logs, ledger=ledger)
     except KeyboardInterrupt:
         sys.exit(128 + stopped_by[0])  # click's own status for it is 1
     except (DemoError, EngineStartError, FetchError) as error:

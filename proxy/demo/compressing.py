@@ -84,7 +84,12 @@ class SituationReport:
 
 
 def run_gate_demo(
-    options: GateOptions, paths: EnginePaths, console: Console, logs: Path, json_file: str | None
+    options: GateOptions,
+    paths: EnginePaths,
+    console: Console,
+    logs: Path,
+    json_file: str | None,
+    ledger: Path | None,
 ) -> bool:
     """Raises DemoError, EngineStartError; True where all were answered, as anything else raises."""
     if options.compressor == "lexical" and importlib.util.find_spec("wordfreq") is None:
@@ -99,9 +104,9 @@ def run_gate_demo(
         highlight=False,
     )
     with console.status("running without compression"):
-        off = _arm("off", options, paths, questions, logs)
+        off = _arm("off", options, paths, questions, logs, ledger)
     with console.status(f"running with mode {options.mode}"):
-        on = _arm(options.mode, options, paths, questions, logs)
+        on = _arm(options.mode, options, paths, questions, logs, ledger)
     reports = summarise(off, on)
     console.print(as_table(reports), LEGEND, highlight=False)
     if json_file is not None:
@@ -183,7 +188,12 @@ def as_table(reports: Sequence[SituationReport]) -> Table:
 
 
 def _arm(
-    mode: str, options: GateOptions, paths: EnginePaths, questions: Sequence[Question], logs: Path
+    mode: str,
+    options: GateOptions,
+    paths: EnginePaths,
+    questions: Sequence[Question],
+    logs: Path,
+    ledger: Path | None,
 ) -> list[Asked]:
     arm = Arm(
         policy="prefix",
@@ -205,7 +215,11 @@ def _arm(
             urls[f"engine-{number}"] = stack.enter_context(engine).wait_ready()
         url = stack.enter_context(
             proxy_process(
-                mode, lambda ports: proxy_config(arm, urls, paths.model, ports, more), logs
+                mode,
+                lambda ports: proxy_config(
+                    arm, urls, paths.model, ports, more, label=f"compression-{mode}", ledger=ledger
+                ),
+                logs,
             )
         )
         return asyncio.run(_ask_all(url, questions, compressed=mode != "off"))

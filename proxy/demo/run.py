@@ -54,7 +54,9 @@ class DemoOptions:
     roomy: bool
 
 
-def run_demo(options: DemoOptions, *, json_file: str | None, logs: Path | None) -> bool:
+def run_demo(
+    options: DemoOptions, *, json_file: str | None, logs: Path | None, ledger: Path | None
+) -> bool:
     """Whether every request of every arm succeeded. Raises DemoError, FetchError, EngineStartError.
 
     `json_file` "-" is standard output, and then everything else goes to standard error.
@@ -74,7 +76,7 @@ def run_demo(options: DemoOptions, *, json_file: str | None, logs: Path | None) 
     arms = plan_arms(options)
     console.print(heading(options, arms), highlight=False)
     with _log_folder(logs) as folder:
-        reports = [summarise(_run(console, arm, paths, requests, folder)) for arm in arms]
+        reports = [summarise(_run(console, arm, paths, requests, folder, ledger)) for arm in arms]
     tight = _by_policy(reports, "tight")
     roomy = _by_policy(reports, "roomy")
     _print_reports(console, tight, roomy)
@@ -86,14 +88,16 @@ def run_demo(options: DemoOptions, *, json_file: str | None, logs: Path | None) 
     return not any(report.errors for report in reports)
 
 
-def show_gate(options: GateOptions, *, json_file: str | None, logs: Path | None) -> bool:
+def show_gate(
+    options: GateOptions, *, json_file: str | None, logs: Path | None, ledger: Path | None
+) -> bool:
     """As `run_demo`, of compression."""
     console = Console(stderr=json_file == "-")
     if missing := missing_cpu_features():
         raise DemoError(f"the embedded engine needs a CPU with {', '.join(missing)}")
     paths = _fetch(console)
     with _log_folder(logs) as folder:
-        return run_gate_demo(options, paths, console, folder, json_file)
+        return run_gate_demo(options, paths, console, folder, json_file, ledger)
 
 
 def plan_arms(options: DemoOptions) -> list[Arm]:
@@ -191,7 +195,12 @@ def _fetch(console: Console) -> EnginePaths:
 
 
 def _run(
-    console: Console, arm: Arm, paths: EnginePaths, requests: Sequence[Request], logs: Path
+    console: Console,
+    arm: Arm,
+    paths: EnginePaths,
+    requests: Sequence[Request],
+    logs: Path,
+    ledger: Path | None,
 ) -> ArmRun:
     name = f"{arm.cache} cache, {arm.policy}"
     if not console.is_terminal:
@@ -206,7 +215,14 @@ def _run(
         disable=not console.is_terminal,
     ) as progress:
         task = progress.add_task(name, total=len(requests))
-        return run_arm(arm, paths, requests, logs=logs, on_done=lambda: progress.advance(task))
+        return run_arm(
+            arm,
+            paths,
+            requests,
+            logs=logs,
+            on_done=lambda: progress.advance(task),
+            ledger=ledger,
+        )
 
 
 def _by_policy(reports: Sequence[ArmReport], cache: str) -> list[ArmReport]:

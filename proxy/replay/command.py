@@ -6,7 +6,7 @@ import asyncio
 import json
 import secrets
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 
 from prefold.measurement.definitions.profiles import PROFILES
+from prefold.proxy.failures import no_answer
+from prefold.proxy.output_file import OutputFile
+from prefold.proxy.progress import working
 from prefold.proxy.replay import output
 from prefold.proxy.replay.drive import closed_loop, open_loop
 from prefold.proxy.replay.plan import Plan
@@ -103,9 +106,10 @@ class Limit(click.ParamType[tuple[str, float]]):
 @click.option("--seed", default=1, show_default=True, help="Of workloads and arrivals.")
 @click.option("--timeout", "timeout_s", default=600.0, show_default=True,
               type=click.FloatRange(0, min_open=True), help="Seconds for a request.")  # fmt: skip
-@click.option("--timelines", "lines_file", type=click.Path(dir_okay=False, path_type=Path),
+@click.option("--timelines", "lines_file", type=OutputFile(dash=False), metavar="FILE",
               help="Write a line for each request, for `prefold metrics`.")  # fmt: skip
-@click.option("--json", "json_file", metavar="FILE", help="Write the figures; - is stdout.")
+@click.option("--json", "json_file", type=OutputFile(), metavar="FILE",
+              help="Write the figures; - is stdout.")  # fmt: skip
 def replay(
     targets: tuple[tuple[str, str], ...],
     headers: tuple[tuple[str, str], ...],
@@ -129,7 +133,7 @@ def replay(
     profile: str,
     seed: int,
     timeout_s: float,
-    lines_file: Path | None,
+    lines_file: str | None,
     json_file: str | None,
 ) -> None:
     """Send the requests of a trace to one or more servers, and measure as their clients would.
@@ -148,7 +152,7 @@ def replay(
         requests_file=requests_file,
         trace=None
         if requests_file is not None
-        else partial(_trace, trace_file, synthetic, block_tokens, seed, num_requests),
+        else cache(partial(_trace, trace_file, synthetic, block_tokens, seed, num_requests)),
         form=Form(form),
         num_requests=num_requests,
         max_input_tokens=max_input_tokens,
@@ -160,6 +164,9 @@ def replay(
         seed=seed,
     )
     try:
+        if plan.trace is not None:
+            with working("reading the trace"):
+                plan.trace()  # a mistake in the file is told before a server is asked
         ask = not model and requests_file is None
         name = asyncio.run(_first_model(arms[0])) if ask else model
         results: dict[str, list[Sent]] = {}
@@ -173,7 +180,8 @@ def replay(
             )
     except (ReplayError, TraceError) as error:
         raise click.ClickException(str(error)) from None
-    _show(results, PROFILES[profile], dict(limits), console, lines_file, json_file)
+    lines = None if lines_file is None else Path(lines_file)
+    _show(results, PROFILES[profile], dict(limits), console, lines, json_file)
 
 
 def _targets(
@@ -185,6 +193,8 @@ def _targets(
         own = [header for arm, header in headers if arm in ("", name)]
         pairs = (header.partition(":")[::2] for header in own)
         fields = {key.strip(): value.strip() for key, value in pairs}
+        if not url.startswith(("http://", "https://")):
+            raise click.UsageError(f"--target: expected http://HOST:PORT, not {url!r}")
         made.append(Target(name=name, url=url.rstrip("/").removesuffix("/v1"), headers=fields))
     if len({target.name for target in made}) != len(made):
         raise click.UsageError("two targets have the same name")
@@ -208,12 +218,17 @@ async def _first_model(target: Target) -> str:
             aiohttp.ClientSession() as session,
             session.get(f"{target.url}/v1/models", headers=target.headers) as response,
         ):
+            if response.status in (401, 403):
+                raise ReplayError(
+                    f"{target.url} refuses its key (status {response.status}):"
+                    " give --header 'Authorization: Bearer KEY'"
+                )
             listed = await response.json(content_type=None)
             return str(listed["data"][0]["id"])
-    except (aiohttp.ClientError, ValueError, KeyError, IndexError, TypeError) as error:
-        raise ReplayError(
-            f"{target.url}/v1/models does not name a model ({type(error).__name__}): give --model"
-        ) from None
+    except (aiohttp.ClientConnectionError, aiohttp.InvalidURL, TimeoutError) as error:
+        raise ReplayError(no_answer(target.url, error)) from None
+    except (aiohttp.ClientError, ValueError, KeyError, IndexError, TypeError):
+        raise ReplayError(f"{target.url}/v1/models names no model: give --model") from None
 
 
 async def _run(
@@ -311,3 +326,5 @@ def _show(
             console.print(output.difference_said(names[0], name, metric, found), highlight=False)
     if any(told["failed"] for told in figures.values()):
         console.print("Requests failed: their times are in none of the figures.", style="yellow")
+    if silent := [name for name, told in figures.items() if not told["requests"]]:
+        raise click.ClickException(f"no request was answered by {', '.join(silent)}")

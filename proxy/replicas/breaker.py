@@ -9,7 +9,15 @@ MAX_PAUSE_S = 5.0
 class Breaker:
     """Open while Redis does not work: nothing is sent there but a trial after each pause."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        *,
+        does: str = "shares what it learns with other replicas through Redis",
+        without: str = "routing by what is known here",
+    ) -> None:
+        """For the log: what Redis is used for, and what is done without it."""
+        self._does = does
+        self._without = without
         self._open_since: float | None = None
         self._failures = 0
         self._worked_once = False
@@ -30,7 +38,7 @@ class Breaker:
         if self._open_since is not None:
             return ""
         self._open_since = now
-        return f"Redis fails ({reason}): routing by what is known here until it is back"
+        return f"Redis fails ({reason}): {self._without} until it is back"
 
     def worked(self, now: float) -> str:
         """The same, of what was written and of what was read."""
@@ -38,4 +46,4 @@ class Breaker:
         first, self._worked_once, self._failures = not self._worked_once, True, 0
         if since is not None:
             return f"Redis works again, after {now - since:.1f} s"
-        return "shares what it learns with other replicas through Redis" if first else ""
+        return self._does if first else ""

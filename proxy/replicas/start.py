@@ -21,18 +21,22 @@ def seal_of(settings: Settings) -> Seal:
     return Seal(settings.routing.secret.encode())
 
 
-def link_of(settings: Settings, seal: Seal, clock: Callable[[], float]) -> Link:
+def address_of(settings: Settings) -> Address:
     redis = settings.redis
-    address = Address(
+    return Address(
         url=redis.url,
         password=redis.password,
         ca_file=redis.ca_file,
         name=redis.name,
         timeout_s=redis.timeout_s,
     )
+
+
+def link_of(settings: Settings, seal: Seal, clock: Callable[[], float]) -> Link:
+    redis = settings.redis
     return Link(
         seal=seal,
-        opened=partial(opened, address),
+        opened=partial(opened, address_of(settings)),
         rules=LinkRules(
             interval_s=redis.interval_s,
             max_bytes=int(redis.max_mib * MIB),

@@ -1,4 +1,5 @@
-"""Redis as three streams: the one module that knows redis-py, which is an extra (`prefold[redis]`).
+"""Redis as three streams, and how it is reached: the one module that knows redis-py, which is an
+extra (`prefold[redis]`).
 
 All keys have one hash tag, so that a cluster keeps them in one slot and one command reads them all.
 """
@@ -62,13 +63,13 @@ class Store:
 
     async def last(self, stream: Stream) -> Id:
         """The newest entry; BEGIN if there is none."""
-        async with _failing(self._timeout_s):
+        async with failing(self._timeout_s):
             found = await self._writing.xrevrange(self._keys[stream], count=1)
         return _id(found[0][0]) if found else BEGIN
 
     async def add(self, additions: Sequence[Addition]) -> None:
         """In this order. Where it fails, some of them may have been written."""
-        async with _failing(self._timeout_s):
+        async with failing(self._timeout_s):
             pipeline = self._writing.pipeline(transaction=False)
             for one in additions:
                 key = self._keys[one.stream]
@@ -81,7 +82,7 @@ class Store:
     async def read(self, after: Mapping[Stream, Id]) -> list[tuple[Stream, Id, bytes]]:
         """What comes behind these entries, in the order of each stream; waits a second for it."""
         keys = {self._keys[stream]: _text(last) for stream, last in after.items()}
-        async with _failing(self._timeout_s + BLOCK_S):
+        async with failing(self._timeout_s + BLOCK_S):
             found = await self._reading.xread(keys, count=READ_ENTRIES, block=round(BLOCK_S * 1000))
         pairs = found.items() if isinstance(found, dict) else found or ()
         return [
@@ -95,13 +96,13 @@ class Store:
 @asynccontextmanager
 async def opened(address: Address) -> AsyncIterator[Store]:
     """Connections are made when they are needed. Raises RedisMissing."""
-    writing = _client(address, address.timeout_s)
-    reading = _client(address, address.timeout_s + BLOCK_S)
+    writing = client_of(address, address.timeout_s)
+    reading = client_of(address, address.timeout_s + BLOCK_S)
     try:
         yield Store(writing, reading, address.name, address.timeout_s)
     finally:
         for client in (writing, reading):
-            await _closed(client, address.timeout_s)
+            await client_closed(client, address.timeout_s)
 
 
 def check_installed() -> None:
@@ -113,7 +114,7 @@ def check_installed() -> None:
         raise RedisMissing("redis.url: needs the extra: pip install 'prefold[redis]'") from None
 
 
-def _client(address: Address, timeout_s: float) -> Any:
+def client_of(address: Address, timeout_s: float) -> Any:
     """Every retry is ours: redis-py's would wait inside."""
     from redis.asyncio import Redis
     from redis.asyncio.cluster import RedisCluster
@@ -135,16 +136,16 @@ def _client(address: Address, timeout_s: float) -> Any:
     return (RedisCluster if cluster else Redis).from_url(url, **options)
 
 
-async def _closed(client: Any, timeout_s: float) -> None:
+async def client_closed(client: Any, timeout_s: float) -> None:
     try:
-        async with _failing(timeout_s):
+        async with failing(timeout_s):
             await client.aclose()
     except StoreFailed:
         pass  # it is given up in any case
 
 
 @asynccontextmanager
-async def _failing(timeout_s: float) -> AsyncIterator[None]:
+async def failing(timeout_s: float) -> AsyncIterator[None]:
     """Errors of Redis, of the connection and of time become StoreFailed. Their texts are dropped:
     they may quote what was written."""
     from redis.exceptions import RedisClusterException, RedisError

@@ -9,6 +9,8 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from prefold.proxy.output_file import OutputFile
+from prefold.proxy.progress import Working, working
 from prefold.proxy.simulate.plot import as_html
 from prefold.proxy.simulate.policies import POLICIES
 from prefold.proxy.simulate.report import as_json, as_table
@@ -84,8 +86,9 @@ class PolicyNames(click.ParamType[tuple[str, ...]]):
 @click.option("--token-ms", default=30.0, type=click.FloatRange(0), show_default=True,
               help="Decode of one token.")  # fmt: skip
 @click.option("--seed", default=1, show_default=True, help="Of workloads and random choices.")
-@click.option("--json", "json_file", metavar="FILE", help="Write the figures; - is stdout.")
-@click.option("--plot", "plot_file", type=click.Path(dir_okay=False, path_type=Path),
+@click.option("--json", "json_file", type=OutputFile(), metavar="FILE",
+              help="Write the figures; - is stdout.")  # fmt: skip
+@click.option("--plot", "plot_file", type=OutputFile(dash=False), metavar="FILE",
               help="Write an HTML page with hit rate and p90 TTFT against capacity.")  # fmt: skip
 def simulate(
     trace_file: Path | None,
@@ -102,7 +105,7 @@ def simulate(
     token_ms: float,
     seed: int,
     json_file: str | None,
-    plot_file: Path | None,
+    plot_file: str | None,
 ) -> None:
     """What routing would bring on your own traffic, without a cluster.
 
@@ -124,8 +127,10 @@ def simulate(
         seed=seed,
     )
     try:
-        trace = _trace(trace_file, synthetic, requests, block_tokens, seed)
-        _simulate(_faster(trace, speed), sweep, json_file, plot_file)
+        with working("reading the trace"):
+            trace = _trace(trace_file, synthetic, requests, block_tokens, seed)
+        plot = None if plot_file is None else Path(plot_file)
+        _simulate(_faster(trace, speed), sweep, json_file, plot)
     except (TraceError, SweepError) as error:
         raise click.ClickException(str(error)) from None
 
@@ -149,9 +154,11 @@ def _simulate(trace: Trace, sweep: Sweep, json_file: str | None, plot_file: Path
     """The table goes to stderr where the figures go to stdout."""
     console = Console(stderr=json_file == "-")
     done = []
-    for run in runs(trace, sweep):
-        console.print(as_table(trace, run))
-        done.append(run)
+    with Working() as line:
+        for run in runs(trace, sweep, lambda policy: line.say(f"simulating {policy}")):
+            line.hide()
+            console.print(as_table(trace, run))
+            done.append(run)
     if json_file is not None:
         with click.open_file(json_file, "w") as file:
             file.write(json.dumps(as_json(trace, done), indent=2) + "\n")

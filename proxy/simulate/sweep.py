@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -52,8 +52,10 @@ class Run:
     outcomes: Mapping[str, Outcome]
 
 
-def runs(trace: Trace, sweep: Sweep) -> Iterator[Run]:
-    """One after the other. Raises SweepError."""
+def runs(
+    trace: Trace, sweep: Sweep, on_policy: Callable[[str], None] = lambda policy: None
+) -> Iterator[Run]:
+    """One after the other; `on_policy` is told of each policy before its turn. Raises SweepError."""
     _check(trace, sweep)
     bounds: dict[int, Bounds] = {}
     for backends, cache_tokens, load in product(sweep.backends, sweep.cache_tokens, _loads(sweep)):
@@ -74,7 +76,7 @@ def runs(trace: Trace, sweep: Sweep) -> Iterator[Run]:
             fleet=fleet,
             load=_offered(trace) / (backends * fleet.engine.prefill_tokens_per_s),
             bounds=bounds[pooled],
-            outcomes={name: _outcome(trace, fleet, name, sweep.seed) for name in sweep.policies},
+            outcomes=_outcomes(trace, fleet, sweep, on_policy),
         )
 
 
@@ -98,6 +100,16 @@ def _rate(trace: Trace, sweep: Sweep, backends: int, load: float) -> float:
     if sweep.prefill_tokens_per_s is not None:
         return sweep.prefill_tokens_per_s
     return _offered(trace) / (backends * load)
+
+
+def _outcomes(
+    trace: Trace, fleet: Fleet, sweep: Sweep, on_policy: Callable[[str], None]
+) -> dict[str, Outcome]:
+    made = {}
+    for policy in sweep.policies:
+        on_policy(policy)
+        made[policy] = _outcome(trace, fleet, policy, sweep.seed)
+    return made
 
 
 def _outcome(trace: Trace, fleet: Fleet, policy: str, seed: int) -> Outcome:

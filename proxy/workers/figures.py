@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from prometheus_client import CollectorRegistry, Gauge, generate_latest
+from prometheus_client import Gauge
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
@@ -26,14 +26,10 @@ class WorkerMetrics(Metrics):
         ledger: Callable[[], LedgerFigures] | None = None,
     ) -> None:
         super().__init__(books, backends, waiting, ledger)
-        self._workers = CollectorRegistry()
         Gauge(
-            "prefold_workers", "Workers that tell how they are", registry=self._workers
+            "prefold_workers", "Workers that tell how they are", registry=self._registry
         ).set_function(lambda: len(hub.statuses))
-        self._workers.register(_Lost(hub))
-
-    def exposition(self) -> bytes:
-        return super().exposition() + generate_latest(self._workers)
+        self.add(_Lost(hub))
 
 
 class _Lost(Collector):

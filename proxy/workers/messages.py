@@ -152,21 +152,24 @@ Parent = Listening | Wanted | Recorded | Status
 
 
 class Start(Message):
-    """The first one. `rows`: of the table; `slots`: where in it a backend's numbers are."""
+    """The first one. `rows`: of the table; `slots`: where in it a backend's numbers are.
+    `compression`: as it was set since the settings were first read."""
 
     settings: Settings
     number: int
     rows: int
     log_level: int
     slots: dict[str, int]
+    compression: given.Compression | None = None
 
 
 class Backends(Message):
-    """Those there are from now on, and the arms."""
+    """Those there are from now on, the arms, and how prompts are compressed."""
 
     backends: tuple[given.Backend, ...]
     slots: dict[str, int]
     arms: tuple[given.Arm, ...] = ()
+    compression: given.Compression = given.Compression()
 
 
 class Emptied(Message):

@@ -160,7 +160,7 @@ async def parent_of(settings: Settings, load: Load | None) -> AsyncIterator[Pare
 
         def changed(new: Settings) -> None:
             attach()
-            hub.order(Backends(new.backends, slots.assigned, new.arms))
+            hub.order(Backends(new.backends, slots.assigned, new.arms, new.compression))
 
         async def ready(backend: Backend, facts: EngineFacts, restarted: bool) -> bool:
             if restarted and backend.facts is not None:
@@ -182,6 +182,7 @@ async def parent_of(settings: Settings, load: Load | None) -> AsyncIterator[Pare
                 rows=table_rows,
                 log_level=logging.getLogger().level,
                 slots=slots.assigned,
+                compression=reloader.settings.compression,
             )
 
         attach()

@@ -66,7 +66,8 @@ class Sharing:
         self._table = table
         self._channel = channel
         self._clock = clock
-        self._settings = start.settings
+        compression = start.compression or start.settings.compression
+        self._settings = dataclasses.replace(start.settings, compression=compression)
         self._health = HealthTeller(self._tell)
         replicas = bool(start.settings.redis.url)
         index = KeyedIndex if replicas else SharedIndex
@@ -109,7 +110,7 @@ class Sharing:
         )
 
     def settings(self) -> Settings:
-        """With the backends of the last order: what a reload reads."""
+        """With what the last order said: what a reload reads."""
         return self._settings
 
     def attach(self, proxy: Proxy, slots: Mapping[str, int]) -> None:
@@ -179,8 +180,10 @@ class Sharing:
                 self._index.forget(gone, now)
             case Emptied(backend):
                 self._index.clear(backend)
-            case Backends(backends, slots, arms):
-                self._settings = dataclasses.replace(self._settings, backends=backends, arms=arms)
+            case Backends(backends, slots, arms, compression):
+                self._settings = dataclasses.replace(
+                    self._settings, backends=backends, arms=arms, compression=compression
+                )
                 if self._proxy is not None:
                     self._proxy.reloader.reload_or_log()
                     self.attach(self._proxy, slots)

@@ -61,6 +61,7 @@ async def _work(channel_fd: int, table_fd: int) -> None:
             build(start.settings, sharing.settings, sharing.own)
         )
         sharing.attach(proxy, start.slots)
+        proxy.reloader.reload_or_log()  # of compression, what changed since the parent started
         inbox.pass_to(sharing)
         await _first_look(proxy)
         for backend in proxy.pool:

@@ -36,12 +36,13 @@ def run_package(model: Path, jobs: list[dict[str, Any]]) -> list[dict[str, Any]]
         "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     }
     done = subprocess.run(
-        [sys.executable, str(HERE / "package_process.py")],
+        [sys.executable, "-m", "tests.compression.package_process"],
+        cwd=HERE.parents[1],
         input=json.dumps({"model": str(model), "jobs": jobs}),
         capture_output=True,
         text=True,
         env=environment,
-        timeout=1200,
+        timeout=3600,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]

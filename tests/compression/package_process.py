@@ -1,15 +1,16 @@
 """Runs the package `llmlingua` as published, in a process of its own: it seeds every generator.
 
-Reads {"model", "jobs": [{"text", ...options of compress_prompt_llmlingua2}]} on standard input and
-writes, for each job, the words, which of them stay, the text, the seconds it took on the
-clock and of the CPU, and the most memory that the process had up to then.
+Reads {"model", "jobs": [{"texts", "seconds", ...options}]} on standard
+input and writes, for each job, the words, which of them stay, the text, the times of its calls,
+and the most memory that the process had up to then. A job is repeated for its `seconds`.
 """
 
 import json
 import resource
 import sys
-import time
 from typing import Any
+
+from tests.compression.timing import repeated
 
 WORD_SEP, LABEL_SEP = "\x01", "\x02"
 
@@ -30,22 +31,22 @@ def main() -> None:
 
 def run(compressor: Any, job: dict[str, Any]) -> dict[str, Any]:
     options = dict(job)
-    context = options.pop("texts")
-    begun, spent = time.perf_counter(), time.process_time()
-    result = compressor.compress_prompt_llmlingua2(
-        context,
-        return_word_label=True,
-        word_sep=WORD_SEP,
-        label_sep=LABEL_SEP,
-        **options,
+    context, seconds = options.pop("texts"), options.pop("seconds", 0.0)
+    result, times = repeated(
+        lambda: compressor.compress_prompt_llmlingua2(
+            context,
+            return_word_label=True,
+            word_sep=WORD_SEP,
+            label_sep=LABEL_SEP,
+            **options,
+        ),
+        seconds,
     )
-    seconds, cpu = time.perf_counter() - begun, time.process_time() - spent
     pairs = [one.split(LABEL_SEP) for one in result["fn_labeled_original_prompt"].split(WORD_SEP)]
     return {
         "words": [word for word, _ in pairs],
         "labels": [int(label) for _, label in pairs],
-        "seconds": seconds,
-        "cpu_seconds": cpu,
+        "times": times,
         "prompt": result["compressed_prompt"],
         "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
     }

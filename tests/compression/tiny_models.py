@@ -33,6 +33,7 @@ class Shape:
 
 TINY = Shape(layers=2, width=48, heads=4, inner=96)
 BERT_BASE = Shape(layers=12, width=768, heads=12, inner=3072)  # LLMLingua-2's small model
+XLM_BASE = BERT_BASE  # XLM-R's smaller one has the same layers
 XLM_LARGE = Shape(layers=24, width=1024, heads=16, inner=4096)  # and its large one
 
 SENTENCES = (
@@ -106,7 +107,7 @@ def xlm_folder(folder: Path, *, shape: Shape = TINY, seed: int = 0) -> Path:
     )
 
 
-def modern_bert_folder(folder: Path, *, seed: int = 0) -> Path:
+def modern_bert_folder(folder: Path, *, shape: Shape = TINY, seed: int = 0) -> Path:
     """A byte-level BPE tokenizer and ModernBERT's layers, as newer classifiers have."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -128,7 +129,7 @@ def modern_bert_folder(folder: Path, *, seed: int = 0) -> Path:
     )
     config = _hf().ModernBertConfig(
         vocab_size=tokenizer.get_vocab_size(),
-        **TINY.options(),
+        **shape.options(),
         num_labels=2,
         pad_token_id=3,
         cls_token_id=1,

@@ -178,4 +178,13 @@ def test_the_image_holds_all_packages_and_runs_without_rights() -> None:
     assert all(f"!{folder}" in ignore for folder in FOLDERS)
     assert installed is not None
     assert set(installed[1].split(",")) <= set(extras["optional-dependencies"])
-    assert re.findall(r"^USER (\d+)", file, re.MULTILINE) == ["10001"]
+    assert re.findall(r"^USER (\d+:\d+)", file, re.MULTILINE) == ["10001:10001"]
+    assert "groupadd --gid 10001 prefold" in file
+    assert "libgomp1" in file, "the engine does not start without OpenMP"
+
+
+def test_redis_takes_connections_of_other_containers() -> None:
+    """The official image patches that default; another one would keep the replicas apart."""
+    [container] = pod("prefold-redis")["containers"]
+    for arguments in (compose()["services"]["redis"]["command"], container["args"]):
+        assert arguments[arguments.index("--protected-mode") + 1] == "no"

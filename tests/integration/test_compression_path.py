@@ -239,6 +239,67 @@ async def test_documents_of_messages_are_compressed_too() -> None:
         assert question["text"] == QUESTION
 
 
+async def test_results_of_tools_are_compressed_where_that_is_wanted() -> None:
+    """As Anthropic's clients send them; errors stay, and so does what the user says beside them."""
+    results = [
+        {"type": "tool_result", "tool_use_id": "a", "content": prose(1, 30)},
+        {"type": "tool_result", "tool_use_id": "b", "content": prose(2, 30), "is_error": True},
+        {"type": "text", "text": prose(3, 30)},
+    ]
+    call = {"type": "tool_use", "id": "a", "name": "read", "input": {"text": prose(4, 30)}}
+    messages = [
+        {"role": "user", "content": QUESTION},
+        {"role": "assistant", "content": [call]},
+        {"role": "user", "content": results},
+    ]
+    said = {"type": "message", "role": "assistant", "content": [{"type": "text", "text": "Yes."}]}
+    async with (
+        scripted(whole({"id": "msg_1", **said})) as upstream,
+        compressing(upstream.url, tools=True) as server,
+        aiohttp.ClientSession(server.url) as http,
+    ):
+        body = {"model": "m", "max_tokens": 8, "messages": messages}
+        async with http.post("/v1/messages", json=body) as answer:
+            assert answer.status == 200
+            assert "form=compressed" in answer.headers[HEADER]
+        sent = json.loads(upstream.received[0].body)["messages"]
+        assert is_subsequence(sent[2]["content"][0]["content"], prose(1, 30))
+        assert len(sent[2]["content"][0]["content"]) < 0.7 * len(prose(1, 30))
+        assert (sent[:2], sent[2]["content"][1:]) == (messages[:2], results[1:])
+
+
+async def test_documents_of_a_plain_prompt_are_compressed() -> None:
+    """Those between delimiters; a prompt that goes on begins with the same bytes."""
+
+    def document(number: int) -> str:
+        return f"<document>{prose(number, 30)}</document>"
+
+    said = whole({"id": "c", "object": "text_completion", "choices": [{"text": "Yes."}]})
+    first = f"{prose(9, 10)}\n{document(1)}\n{QUESTION}"
+    async with (
+        scripted(said) as upstream,
+        compressing(upstream.url) as server,
+        aiohttp.ClientSession(server.url) as http,
+    ):
+
+        async def sent(prompt: str, **more: Any) -> tuple[str, str]:
+            body = {"model": "m", "prompt": prompt, **more}
+            async with http.post("/v1/completions", json=body) as answer:
+                assert answer.status == 200
+                told = answer.headers.get(HEADER, "")
+            return told, json.loads(upstream.received[-1].body)["prompt"]
+
+        told, one = await sent(first)
+        assert "form=compressed" in told
+        assert one.startswith(f"{prose(9, 10)}\n<document>")
+        assert one.endswith(f"</document>\n{QUESTION}")
+        assert len(one) < len(first) - 0.3 * len(prose(1, 30))
+        _, two = await sent(f"{first} Yes. {document(2)} Why?")
+        assert two.startswith(one)
+        echoed = f"{document(3)} {QUESTION}"
+        assert (await sent(echoed, echo=True))[1] == echoed
+
+
 async def test_in_the_shadow_the_original_goes_out() -> None:
     """And what would have been saved is known by the end of the request, if that is late enough."""
     async with (
@@ -299,7 +360,7 @@ async def test_a_compressor_that_is_killed_costs_nobody_an_answer() -> None:
         for pid in pool.pids:
             os.kill(pid, signal.SIGKILL)
         told = [answer for answer, _ in await asyncio.gather(*asking)]
-        assert any("form=original" in one and "reason=late" in one for one in told)
+        assert any("form=original" in one and "reason=failed" in one for one in told)
         assert len(upstream.received) == 12
         await until(lambda: pool.starts == 2 and pool.up == 1, tries=3000)
         assert "form=compressed" in (await ask(http, rag(prose(50, 30))))[0]

@@ -69,8 +69,9 @@ async def test_it_answers_who_has_its_key_and_asks_aright() -> None:
         assert described is not None
         assert described["name"] == "null"
         status, answered = await ask({"jobs": [["a b", 0.5], ["", 1.0]]})
-        assert (status, answered) == (200, {"digest": described["digest"], "kept": [[0, 3], []]})
-        assert (await ask({"jobs": []}))[1] == {"digest": described["digest"], "kept": []}
+        same = {"digest": described["digest"], "failed": {}}
+        assert (status, answered) == (200, {**same, "kept": [[0, 3], []]})
+        assert (await ask({"jobs": []}))[1] == {**same, "kept": []}
         assert (await ask({"jobs": []}, headers={}))[0] == 401
         rates: list[object] = [{"jobs": [["a", rate]]} for rate in (0, 2.0, "x")]
         for wrong in (*rates, {"jobs": "a"}, []):

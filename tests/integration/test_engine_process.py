@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -137,6 +138,27 @@ def test_a_missing_engine_says_why(engine_paths: EnginePaths, tmp_path: Path) ->
 
     with pytest.raises(EngineStartError, match="No module named 'xllamacpp'"):
         engine.wait_ready()
+
+
+def test_a_missing_system_library_is_named(engine_paths: EnginePaths, tmp_path: Path) -> None:
+    """As in a small image: one line that says what to install, and no stack trace."""
+    (tmp_path / "xllamacpp.py").write_text(
+        'raise ImportError("libgomp.so.1: cannot open shared object file: No such file")'
+    )
+    engine = start_engine(EnginePaths(site=tmp_path, model=engine_paths.model))
+
+    with pytest.raises(EngineStartError, match="apt-get install libgomp1") as error:
+        engine.wait_ready(timeout_s=30)
+    assert "Traceback" not in str(error.value)
+
+
+def test_a_taken_port_is_named(engine_paths: EnginePaths) -> None:
+    """Not llama.cpp's last lines."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        engine = start_engine(engine_paths, port=port)
+        with pytest.raises(EngineStartError, match=f"cannot listen on 127.0.0.1:{port}"):
+            engine.wait_ready(timeout_s=30)
 
 
 def test_stop_may_be_called_twice(engine_paths: EnginePaths) -> None:

@@ -96,7 +96,7 @@ async def test_what_cannot_be_replayed_is_told(tmp_path: Path) -> None:
         tmp_path, "--synthetic", "unique", "--target", "http://127.0.0.1:9"
     )
     assert code == 1
-    assert "give --model" in output
+    assert "nothing listens there" in output
     code, _, output = await replayed(tmp_path, "--target", "http://127.0.0.1:9")
     assert code == 2
     assert "--synthetic" in output

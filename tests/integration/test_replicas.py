@@ -130,15 +130,17 @@ async def test_nothing_but_digests_counters_and_times_is_in_redis(redis: RedisSe
         for name, contents in kept.items()
     }
     assert {name for name, contents in kept.items() if contents} == {"deltas", "loads", "pins"}
-    forbidden = [SENTINEL, SECRET, RESPONSE_ID, "sentinel", "turn 1", "127.0.0.1", "b0", "b1"]
+    forbidden = [SENTINEL, SECRET, RESPONSE_ID, "sentinel", "turn 1", "127.0.0.1"]
+    names = [b"\xa2b0", b"\xa2b1"]  # as MessagePack has them: digests may hold the letters
     ids = [SENTINEL.encode("utf-32-le")[:16], SENTINEL.encode("utf-16-le")[:16]]
     for contents in (kept, opened):
         for name, entries in contents.items():
             raw = b"".join(entries)
             for text in [*forbidden, *ports]:
-                if len(text) > 2 or contents is opened:
-                    assert text.encode() not in raw, (name, text)
+                assert text.encode() not in raw, (name, text)
             assert not any(one in raw for one in ids)
+            if contents is opened:
+                assert not any(one in raw for one in names)
     entries = [entry for of_stream in opened.values() for entry in of_stream]
     said = [message for entry in entries for message in decode(entry)]
     kinds = {type(message).__name__ for message in said}

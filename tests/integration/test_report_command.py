@@ -17,7 +17,7 @@ from prefold.proxy.cli import main
 from prefold.proxy.report_html import page
 from prefold.proxy.report_sections import Section
 from tests.support.browser import chromium, page_of
-from tests.support.ledger import ledger, record
+from tests.support.ledger import WALL, ledger, record
 
 BLOCK = 512
 PROMPT = 4 * BLOCK
@@ -70,6 +70,10 @@ def _request(random: np.random.Generator, talk: int, turn: int) -> RequestRecord
         removed_tokens=100 if compressed else None,
         predicted_token=first - 0.001 if compressed else None,
         fallback_token=first + 0.1 if compressed else None,
+        compression="compressed" if compressed else "",
+        compression_reason="pays" if compressed else "",
+        compressor_waited_s=0.01 if compressed else None,
+        compressor_spent_s=0.03 if compressed else None,
         output_tokens=2,
         outcome=RequestOutcome.OK,
         prefix_tokens=prompt,
@@ -105,6 +109,8 @@ def test_a_report_answers_first(path: Path) -> None:
     assert "compressed less control (drawn by lot)" in text
     assert "Break-even of compressed" in text
     assert "What the gate of compression predicted" in text
+    assert "all 120 12,000 2.4 s 1.2 s 3.6 s" in text
+    assert "all pays 120 120 12.1 s 12.0 s +1.00 1.00" in text
 
 
 def test_figures_are_those_of_the_rows(path: Path) -> None:
@@ -122,6 +128,9 @@ def test_figures_are_those_of_the_rows(path: Path) -> None:
     assert total["compression"]["seconds"] == pytest.approx(120 * 0.02)
     assert total["compression"]["gated"] == 120
     assert total["compression"]["predicted_gain_s"] == pytest.approx(120 * 0.101, rel=1e-3)
+    assert total["compression"]["waited_s"] == pytest.approx(120 * 0.01)
+    assert total["compression"]["spent_s"] == pytest.approx(120 * 0.03)
+    assert total["compression"]["gate"]["pays"]["error_s"] == pytest.approx(0.001, rel=1e-2)
     assert others["as routed"] == 120 * PROMPT
     assert others["round robin"] < others["as routed"]
     assert set(made["rates"]) == {"b0", "b1"}
@@ -255,3 +264,45 @@ def test_text_of_a_page_is_escaped() -> None:
 
     for name in "tcrnps":
         assert f"&lt;{name}&gt;" in made
+
+
+def test_arms_that_took_turns_are_told_by_rounds(tmp_path: Path) -> None:
+    """How many slices there are, what came in wash-outs, whether caches had settled, and a verdict
+    of what is compared by time; requests of an experiment by conversation are told apart."""
+    book = ledger(tmp_path / "l")
+    random = np.random.default_rng(1)
+    for number in range(48):
+        arm = ("turns", "prefix")[(number + number // 2) % 2]
+        for after in (10.0, 150.0, 300.0, 450.0):  # the first one in the wash-out
+            begun = number * 600.0 + after
+            first = begun + 0.1 + 0.05 * (arm == "turns") + random.uniform(0, 0.01)
+            book.add(
+                record(
+                    begun,
+                    arm=arm if after > 60 else None,
+                    slice_start=WALL + number * 600.0,
+                    round_start=WALL + number // 2 * 1200.0,
+                    streamed=True,
+                    tokens=[first, first + 0.02],
+                    end=first + 0.021,
+                    prompt_tokens=PROMPT + BLOCK,
+                    reported_tokens=PROMPT if arm == "prefix" else BLOCK,
+                    outcome=RequestOutcome.OK,
+                )
+            )
+    book.add(record(48 * 600.0, arm="turns", outcome=RequestOutcome.OK))
+    book.write()
+    said = " ".join(asked("--ledger", str(tmp_path / "l")).stdout.split())
+    made = figures(tmp_path / "l", "--control", "turns")
+
+    assert "time slices: prefix 24, turns 24; rounds with one of each: 24; 48 requests came" in said
+    assert "1 requests are of arms that were drawn by conversation" in said
+    assert "less that in the earlier half: prefix" in said
+    assert "drawn by lot" in said
+    assert "by resampling rounds of slices" in said
+    assert "no known conversation" not in said
+    assert "had not settled" not in said
+    assert made["slicing"]["washout_requests"] == 48
+    [verdict] = [one["verdict"] for one in made["comparisons"]]
+    assert re.match(r"prefix against turns: -\d\d\.\d ms \[-[\d.]+, -[\d.]+\] TTFT;", verdict)
+    assert re.search(r"\+\d\d\.\d points \[.*\] cached share of prompt tokens", verdict)

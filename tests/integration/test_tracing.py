@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from prefold.proxy.errors import SettingsError
 from prefold.proxy.settings import Settings, Tracing, load
@@ -281,3 +282,44 @@ async def test_workers_export_for_themselves_and_give_out_all_when_they_end() ->
 
     assert len(collector.of_kind(Span.SPAN_KIND_SERVER)) == 2
     assert len(collector.of_kind(Span.SPAN_KIND_CLIENT)) == 2
+
+
+async def scraped(url: str, accept: str = "") -> RawAnswer:
+    return await ask(url, post("/metrics", b"", {"Host": "127.0.0.1", "Accept": accept}, "GET"))
+
+
+async def test_a_bucket_of_ttft_names_the_trace_of_its_latest_request() -> None:
+    """To a scraper that asks for OpenMetrics; the text that others get has none."""
+    with collecting() as collector:
+        settings = traced(collector)
+        async with (
+            scripted(SOUND) as upstream,
+            proxy_before([upstream.url], settings=settings) as proxy,
+        ):
+            for trace, flags in (("2" * 32, "01"), (TRACE, "01"), ("1" * 32, "00")):
+                await ask(proxy.url, chat(f"00-{trace}-{PARENT}-{flags}"))
+            plain = await scraped(proxy.admin_url)
+            opened = await scraped(
+                proxy.admin_url, "application/openmetrics-text;version=1.0.0,text/plain;q=0.5"
+            )
+    families = text_string_to_metric_families(opened.body.decode())  # type: ignore[no-untyped-call]
+    shown = [
+        sample.exemplar
+        for family in families
+        for sample in family.samples
+        if sample.name == "prefold_ttft_seconds_bucket" and sample.exemplar is not None
+    ]
+
+    assert (opened.header("content-type") or "").startswith("application/openmetrics-text")
+    assert {"trace_id": TRACE} in [one.labels for one in shown]
+    assert {"trace_id": "1" * 32} not in [one.labels for one in shown]
+    assert (plain.header("content-type") or "").startswith("text/plain")
+    assert TRACE.encode() not in plain.body
+
+
+async def test_without_traces_the_text_is_the_usual_one() -> None:
+    """Whatever a scraper would accept."""
+    async with scripted(SOUND) as upstream, proxy_before([upstream.url]) as proxy:
+        told = await scraped(proxy.admin_url, "application/openmetrics-text")
+
+    assert (told.header("content-type") or "").startswith("text/plain")

@@ -38,6 +38,8 @@ def row(number: int = 1, **members: Any) -> LedgerRow:
         "status": 200,
         "attempts": 1,
         "streamed": True,
+        "compression": None,
+        "compression_reason": None,
         "original_tokens": prompt,
         "sent_tokens": prompt,
         "removed_tokens": None,
@@ -60,11 +62,15 @@ def row(number: int = 1, **members: Any) -> LedgerRow:
         "end": tokens[-1] + 0.001,
         "predicted": None,
         "fallback": None,
+        "compressor_waited": None,
+        "compressor_spent": None,
         "tokens": tokens,
         "token_kinds": [],
         "other_events": [(tokens[-1], "done")],
         "blocks": [],
         "conversation": number.to_bytes(8, "little"),
+        "slice_start": None,
+        "round_start": None,
     }
     return LedgerRow(**{**given, **members})
 
@@ -110,6 +116,55 @@ def experiment(
                     uncached=uncached,
                     outcome="upstream_failed" if random.random() < 0.02 else "ok",
                     backend=f"b{random.integers(0, 2)}",
+                )
+            )
+    return rows
+
+
+SLICE_S = 600.0
+WASHOUT_S = 60.0
+
+
+def by_slices(
+    seed: int,
+    *,
+    rounds: int = 40,
+    requests: int = 12,
+    ms_less: float = 0.0,
+    reuse: float = 0.0,
+    unsettled: float = 0.0,
+) -> list[LedgerRow]:
+    """Rounds of a slice of each of two arms, in an order by lot. TTFTs follow the load: of the hour
+    of the day, and of the slice, which is somewhat like the one before it. In the arm
+    named treated they are `ms_less` shorter, and `reuse` more of the prompt is cached, but for
+    the share `unsettled` of it in the earlier half of a slice. Conversations have two turns."""
+    random = np.random.default_rng(seed)
+    rows: list[LedgerRow] = []
+    shock = 0.0
+    for number in range(2 * rounds):
+        if number % 2 == 0:
+            order = random.permutation(["control", "treated"])
+        arm = str(order[number % 2])
+        start = START + number * SLICE_S
+        shock = 0.5 * shock + random.normal(0, 0.3)
+        load = np.exp(0.8 * np.sin(2 * np.pi * start / 86400) + shock)
+        for turn in range(max(2 * round(requests * load / 2), 2)):
+            offset = random.uniform(0, SLICE_S)
+            treated = arm == "treated"
+            early = offset < (WASHOUT_S + SLICE_S) / 2
+            share = 0.5 + reuse * treated * (1 - unsettled * early)
+            ttft = 0.05 + 0.15 * load * random.lognormal(0, 0.4) - ms_less / 1000 * treated
+            rows.append(
+                row(
+                    len(rows) + 1,
+                    received=start + offset,
+                    arm=arm if offset >= WASHOUT_S else None,
+                    slice_start=start,
+                    round_start=start - number % 2 * SLICE_S,
+                    conversation=conversation(number * 10_000 + turn // 2),
+                    ttft=max(ttft, 0.01),
+                    uncached=round(1000 * (1 - share + random.uniform(-0.2, 0.2))),
+                    outcome="upstream_failed" if random.random() < 0.02 else "ok",
                 )
             )
     return rows

@@ -65,6 +65,8 @@ def row(
         "other_events": [],
         "blocks": [],
         "conversation": None if talk is None else talk.to_bytes(8, "little"),
+        "slice_start": None,
+        "round_start": None,
     }
     return LedgerRow(**{**given, **members})
 

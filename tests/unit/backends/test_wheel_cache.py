@@ -20,6 +20,7 @@ from prefold.backends.wheel_cache import (
     Wheel,
     damaged_files,
     ensure_wheel,
+    progress_bar,
     sha256_of,
     unpack,
 )
@@ -73,6 +74,15 @@ class Steps:
 
 def tiny(sha256: dict[str, str]) -> Wheel:
     return Wheel(name="tiny-part", version="1.0", folder="tiny-1.0", sha256=sha256)
+
+
+@pytest.mark.parametrize(
+    ("pip", "shown"),
+    [("23.0.1", "off"), ("24.0", "off"), ("24.1b1", "raw"), ("24.1", "raw"), ("26.3.1", "raw")],
+)
+def test_an_older_pip_is_not_asked_for_what_it_lacks(pip: str, shown: str) -> None:
+    """Debian 12 and Python 3.12.1 bring such ones: they refuse the option."""
+    assert progress_bar(pip) == shown
 
 
 def test_fetches_once_and_serves_from_the_cache_afterwards(index: Path, tmp_path: Path) -> None:

@@ -24,6 +24,18 @@ def test_every_row_is_in_one_batch_with_little_padding(lengths: list[int], most:
         assert min(lengths[row] for row in batch) >= FILL * longest
 
 
+@given(st.lists(st.integers(1, 9), max_size=60), st.integers(1, 40))
+def test_rows_of_one_length_are_never_padded(lengths: list[int], most: int) -> None:
+    """With a fill of 1: batches of one length, as large as may be."""
+    batches = micro_batches(lengths, most, fill=1.0)
+
+    assert sorted(row for batch in batches for row in batch) == list(range(len(lengths)))
+    for length in set(lengths):
+        sizes = [len(batch) for batch in batches if lengths[batch[0]] == length]
+        assert len(sizes) == -(-lengths.count(length) // max(1, most // length))
+    assert all(len({lengths[row] for row in batch}) == 1 for batch in batches)
+
+
 @given(st.integers(0, 5000), st.integers(1, 512))
 def test_windows_part_the_tokens_evenly(count: int, most: int) -> None:
     """As few as can be, none much shorter than another."""

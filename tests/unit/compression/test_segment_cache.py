@@ -129,3 +129,25 @@ async def test_no_room_and_no_answer_are_no_error() -> None:
     await waiting
     flights.start(b"c", TEXT, 0.5)
     assert (len(cache), len(flights)) == (0, 0)
+
+
+async def test_what_came_is_told_to_whoever_wants_it() -> None:
+    """With the length of its text, once, and only what may be used; what it took is told to the one
+    who asked first."""
+    cache, submitted = SegmentCache(10_000), Submitted()
+    told: list[tuple[bytes, Kept, int]] = []
+    first: list[float] = []
+    second: list[float] = []
+    flights = Flights(cache, submitted, lambda *one: told.append(one))
+    for spent in (first, second):
+        flights.start(b"k", TEXT, 0.5, spent.append)
+    assert b"k" in flights
+    flights.start(b"bad", TEXT, 0.5)
+    for job, spans in zip(submitted.jobs, (SPANS, (3, 0)), strict=True):
+        if job.spent is not None:
+            job.spent(0.25)
+        job.spans.set_result(spans)
+    await asyncio.sleep(0)
+    assert told == [(b"k", kept_of(SPANS, len(TEXT)), len(TEXT))]
+    assert (first, second) == ([0.25], [])
+    assert b"k" not in flights

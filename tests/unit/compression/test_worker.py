@@ -10,15 +10,23 @@ import sys
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from prefold.backends.parent_death import command
 from prefold.compression.catalog import CompressorChoice
-from prefold.compression.compressor import Compressed, NullCompressor, Passage
+from prefold.compression.compressor import (
+    Compressed,
+    CompressorGone,
+    CompressorUnavailable,
+    NullCompressor,
+    Passage,
+)
 from prefold.compression.protect import Protection
 from prefold.compression.worker.child import CannotOpen, Child, ChildGone, started
+from prefold.compression.worker.faults import MAX_KINDS, Faults
 from prefold.compression.worker.messages import (
     Batch,
     Done,
@@ -28,8 +36,9 @@ from prefold.compression.worker.messages import (
     order_of,
     report_of,
 )
-from prefold.compression.worker.pool import Job, PoolRules, Speed, Unavailable, WorkerPool
+from prefold.compression.worker.pool import Job, PoolRules, Unavailable, WorkerPool
 from prefold.compression.worker.process import Worker
+from prefold.compression.worker.speed import Speed
 from tests.support.proxy import until
 
 ORDER = Open(CompressorChoice(name="null"), Protection())
@@ -51,7 +60,33 @@ def test_a_text_that_breaks_the_compressor_is_no_other_ones_harm() -> None:
     done = Worker(Faulty(), Protection()).done(
         Batch([("a b", 0.5), ("raise", 0.5), ("swap", 0.5), ("", 0.5)])
     )
-    assert done == Done([[0, 3], None, None, []])
+    assert done == Done([[0, 3], None, None, []], {1: "RuntimeError", 2: "CompressorFault"})
+
+
+def test_one_that_fails_on_every_text_is_never_ready() -> None:
+    """It says with what, by the class of the exception: its message may quote a text."""
+
+    class Broken(NullCompressor):
+        def compress(self, passages: Sequence[Passage]) -> list[Compressed]:
+            raise RuntimeError(passages[0].text)
+
+    with pytest.raises(CompressorUnavailable) as told:
+        Worker(Broken(), Protection()).ready()
+    assert str(told.value) == "it fails on any text, with RuntimeError"
+
+
+def test_what_is_of_no_more_use_is_not_tried_text_by_text() -> None:
+    """One question to a server that is not there is enough."""
+    asked = []
+
+    class Gone(NullCompressor):
+        def compress(self, passages: Sequence[Passage]) -> list[Compressed]:
+            asked.append(len(passages))
+            raise CompressorGone("the server is down", "unreachable")
+
+    with pytest.raises(CompressorGone):
+        Worker(Gone(), Protection()).done(Batch([("a", 0.5), ("b", 0.5)]))
+    assert asked == [2]
 
 
 def test_its_digest_names_what_decides_the_output() -> None:
@@ -76,7 +111,7 @@ async def test_a_child_serves_and_is_gone_at_the_end() -> None:
     """One batch after the other; killed in between, it says so."""
     async with started(ORDER, command) as child:
         assert child.ready.name == "null"
-        assert await child.compress([("a b c", 0.5), ("", 0.5)]) == [[0, 5], []]
+        assert await child.compress([("a b c", 0.5), ("", 0.5)]) == Done([[0, 5], []])
         os.kill(child.pid, signal.SIGKILL)
         with pytest.raises(ChildGone):
             await child.compress([("a", 0.5)])
@@ -150,9 +185,9 @@ class Scripted:
         self.pid = pid
         self.ready = Ready("scripted", "digest", 1000.0)
         self.batches: list[list[str]] = []
-        self.answer: asyncio.Future[list[list[int] | None]] | None = None
+        self.answer: asyncio.Future[Done] | None = None
 
-    async def compress(self, jobs: Sequence[tuple[str, float]]) -> list[list[int] | None]:
+    async def compress(self, jobs: Sequence[tuple[str, float]]) -> Done:
         self.batches.append([text for text, _ in jobs])
         self.answer = asyncio.get_running_loop().create_future()
         return await self.answer
@@ -179,7 +214,9 @@ class Stage:
     def done(self, child: int = 0, result: list[int] | None = None) -> None:
         answer = self.children[child].answer
         assert answer is not None
-        answer.set_result([result for _ in self.children[child].batches[-1]])
+        batch = self.children[child].batches[-1]
+        failed = {n: "RuntimeError" for n in range(len(batch)) if result is None}
+        answer.set_result(Done([result for _ in batch], failed))
 
 
 @asynccontextmanager
@@ -209,6 +246,60 @@ async def test_what_waits_goes_as_one_batch() -> None:
         assert stage.children[0].batches[2:] == [["dddd"]]
 
 
+async def test_a_text_that_fails_tells_how_and_not_what(caplog: pytest.LogCaptureFixture) -> None:
+    """The kind is counted, given to who waits, and logged once a minute, with how many there
+    were."""
+    async with pool_of() as stage:
+        for _ in range(3):
+            jobs = [stage.pool.submit(f"secret {n}", 0.5) for n in range(2)]
+            await stage.settle()
+            stage.done()
+            await stage.settle()
+            for job in jobs:
+                with pytest.raises(Unavailable) as told:
+                    job.spans.result()
+                assert told.value.kind == "RuntimeError"
+            stage.now += 40.0
+        assert stage.pool.faults.counts == {("text", "RuntimeError"): 6}
+        assert stage.pool.failures == 0
+        assert stage.pool.seconds_for(500) == pytest.approx(0.5)  # no speed was learned from it
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines == [
+        "the compressor failed on a text: RuntimeError (1 since told last)",
+        "the compressor failed on a text: RuntimeError (4 since told last)",
+    ]
+
+
+async def test_how_a_process_failed_is_counted_by_kind() -> None:
+    """Killed, or not to be opened."""
+    rules = PoolRules()
+    async with WorkerPool(lambda: started(ORDER, command), rules, time.perf_counter) as pool:
+        await until(lambda: pool.up > 0, tries=3000)
+        [pid] = pool.pids
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(Unavailable):
+            await pool.submit("a b", 0.5).spans
+        await until(lambda: pool.failures > 0)
+        assert pool.faults.counts == {("process", "ended"): 1}
+    order = Open(CompressorChoice(name="none"), Protection())
+    async with WorkerPool(lambda: started(order, command), rules, time.perf_counter) as pool:
+        await until(lambda: pool.failures > 0, tries=3000)
+        assert pool.faults.counts == {("process", "cannot_open"): 1}
+
+
+def test_kinds_are_few_and_words() -> None:
+    """Some come from another machine, and each is a label of a metric."""
+    faults = Faults()
+    for kind in ("a b", "x" * 65, "", "ok"):
+        faults.text(kind, 0.0)
+    for n in range(100):
+        faults.process(f"k{n}")
+    assert faults.counts["text", "other"] == 3
+    assert faults.counts["text", "ok"] == 1
+    assert len(faults.counts) <= MAX_KINDS + 2
+    assert faults.counts["process", "other"] > 60
+
+
 async def test_a_batch_that_takes_too_long_is_given_up() -> None:
     """Its jobs fail, and so do those that wait where no other process is left."""
     async with pool_of(hang_s=0.01) as stage:
@@ -219,6 +310,7 @@ async def test_a_batch_that_takes_too_long_is_given_up() -> None:
             with pytest.raises(Unavailable):
                 await job.spans
         assert stage.pool.failures == 1
+        assert stage.pool.faults.counts == {("process", "hung"): 1}
         assert stage.pool.up == 0
         with pytest.raises(Unavailable):
             stage.pool.submit("d", 0.5)
@@ -260,6 +352,23 @@ async def test_the_wait_is_predicted_from_queue_and_speed() -> None:
         stage.done(result=[0, 1])
         await stage.settle()
         assert stage.pool.speed.chars_per_s == pytest.approx(200, rel=0.01)
+
+
+async def test_the_seconds_of_a_batch_are_those_of_its_texts() -> None:
+    """By characters, also where it failed, and where nobody waits any more."""
+    async with pool_of() as stage:
+        told: dict[str, float] = {}
+        for batch, result in ((("aaa", "a"), [0, 1]), (("bb",), None)):
+            jobs = [stage.pool.submit(text, 0.5) for text in batch]
+            for job in jobs:
+                job.spent = partial(told.__setitem__, job.text)
+            await stage.settle()
+            jobs[0].spans.cancel()
+            stage.now += 2.0
+            stage.done(result=result)
+            await stage.settle()
+        assert told == {"aaa": 1.5, "a": 0.5, "bb": 2.0}
+        assert stage.pool.busy_s == 4.0
 
 
 async def test_several_processes_share_the_queue() -> None:

@@ -27,8 +27,10 @@ def sample(books: Books, line: str) -> bool:
         cache_bytes=4,
         workers=5,
         failures=6,
+        faults={("text", "RuntimeError"): 9},
         waiting_chars=7,
         chars_per_s=None,
+        busy_s=8.5,
     )
     exposition = Metrics(books, lambda: [], compressor=lambda: state).exposition().decode()
     return line in exposition.splitlines()
@@ -78,6 +80,8 @@ def test_what_is_unknown_has_no_sample() -> None:
     books = Books()
     assert sample(books, 'prefold_compression_segments_total{result="shared"} 3.0')
     assert sample(books, "prefold_compression_worker_failures_total 6.0")
+    assert sample(books, 'prefold_compression_faults_total{kind="RuntimeError",of="text"} 9.0')
+    assert sample(books, "prefold_compression_compressor_seconds_total 8.5")
     assert not sample(books, "prefold_compression_chars_per_second 0.0")
     without = Metrics(books, lambda: []).exposition().decode().splitlines()
     assert not [line for line in without if line.startswith("prefold_compression_workers ")]

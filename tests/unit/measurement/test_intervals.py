@@ -8,8 +8,10 @@ from prefold.measurement.intervals import (
     MIN_CLUSTERS,
     Sums,
     difference,
+    difference_of_rounds,
     difference_of_sums,
     paired_difference,
+    student,
 )
 
 Clusters = dict[str, list[float]]
@@ -110,3 +112,63 @@ def test_bounds_of_many_clusters_are_those_of_their_standard_error() -> None:
 
     assert found.difference == pytest.approx(0.1, abs=4 * error)
     assert (found.high - found.low) / 2 == pytest.approx(1.96 * error, rel=0.25)
+
+
+def rounds(seed: int, size: int, drift: float) -> tuple[Sums, Sums]:
+    """Ten values a side and round, treated 5 higher; `drift` moves both sides of a round alike."""
+    random = np.random.default_rng(seed)
+    common = random.normal(0, drift, size) if drift else np.zeros(size)
+    own = random.normal(0, 1, (2, size))
+    counts = np.full(size, 10.0)
+    return Sums((100 + common + own[0]) * 10, counts), Sums((105 + common + own[1]) * 10, counts)
+
+
+def test_what_rounds_have_in_common_is_in_no_bound() -> None:
+    """Drift that is 100 times the noise: rounds are told as surely as without it; sides that are
+    drawn apart tell nothing."""
+    calm, drifting = (difference_of_rounds(*rounds_of) for rounds_of in (CALM, DRIFTING))
+    apart = difference_of_sums(*DRIFTING)
+
+    assert calm is not None
+    assert drifting is not None
+    assert apart is not None
+    assert calm.low < 5 < calm.high
+    assert drifting.low < 5 < drifting.high
+    assert drifting.effect
+    assert not apart.effect
+    assert drifting.high - drifting.low < 2 * (calm.high - calm.low)
+
+
+CALM, DRIFTING = rounds(1, 40, 0.0), rounds(2, 40, 100.0)
+
+
+def test_bounds_of_rounds_are_those_of_students_paired_test() -> None:
+    """Where all rounds are of one size the means of rounds are all there is to know; to the noise
+    of 2,000 resamples."""
+    control, treated = rounds(3, MIN_CLUSTERS, 10.0)
+    gains = (treated.sums - control.sums) / 10
+    reach = student(0.975, MIN_CLUSTERS - 1) * gains.std(ddof=1) / MIN_CLUSTERS**0.5
+    found = difference_of_rounds(control, treated)
+
+    assert found is not None
+    assert found.difference == pytest.approx(gains.mean())
+    assert (found.high - found.low) / 2 == pytest.approx(reach, rel=0.06)
+    assert found.clusters == MIN_CLUSTERS
+    assert difference_of_rounds(*rounds(3, MIN_CLUSTERS - 1, 10.0)) is None
+
+
+@pytest.mark.parametrize(
+    ("level", "freedom", "table"),
+    [
+        (0.975, 10, 2.228),
+        (0.975, 29, 2.045),
+        (0.995, 29, 2.756),
+        (0.995, 60, 2.660),
+        (0.9995, 30, 3.646),
+    ],
+)
+def test_quantiles_of_student_are_those_of_the_tables(
+    level: float, freedom: int, table: float
+) -> None:
+    """To three digits."""
+    assert student(level, freedom) == pytest.approx(table, abs=0.003)

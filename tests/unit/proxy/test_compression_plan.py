@@ -9,7 +9,8 @@ from typing import Any
 from prefold.compression.segment_cache import Kept, SegmentCache
 from prefold.proxy.compression.forms import Forms, message_keys
 from prefold.proxy.compression.plan import Plan
-from prefold.proxy.compression.segments import SegmentRules, turns
+from prefold.proxy.compression.segments import turns
+from prefold.proxy.compression.texts import SegmentRules
 from prefold.proxy.documents.marks import Marks
 
 RULES = SegmentRules(marks=Marks(parts=True), min_chars=10)
@@ -25,7 +26,13 @@ class Scene:
         self.forms = Forms()
         self.cache = SegmentCache(1 << 20)
 
-    def plan(self, *messages: dict[str, Any], compressor: str = "c", rate: float = 0.5) -> Plan:
+    def plan(
+        self,
+        *messages: dict[str, Any],
+        compressor: str = "c",
+        rates: tuple[float, ...] = (0.5,),
+        min_chars: int = 10,
+    ) -> Plan:
         text = json.dumps({"messages": list(messages)})
         return Plan(
             text,
@@ -33,7 +40,8 @@ class Scene:
             self.forms,
             self.cache,
             compressor=compressor,
-            rate=rate,
+            rates=rates,
+            min_chars=min_chars,
             secret=SECRET,
         )
 
@@ -90,11 +98,41 @@ def test_a_text_is_known_by_compressor_rate_and_itself() -> None:
         scene.plan(DOCUMENTS),
         scene.plan(user("document two", "document one", "?")),
         scene.plan(DOCUMENTS, compressor="d"),
-        scene.plan(DOCUMENTS, rate=0.4),
+        scene.plan(DOCUMENTS, rates=(0.4, 0.5)),
     ]
     keys = [{piece.key for piece in plan.pieces} for plan in plans]
     assert keys[0] == keys[1]
     assert len(keys[0] | keys[2] | keys[3]) == 6
+
+
+def test_what_was_sent_at_another_rate_stays() -> None:
+    """The message is the same, byte for byte; new ones go at the new rate."""
+    scene = Scene()
+    plan = scene.plan(DOCUMENTS)
+    scene.compress(plan)
+    plan.note(plan.usable())
+    later = scene.plan(DOCUMENTS, user("document new", "why?"), rates=(0.3, 0.4, 0.5))
+    assert [(piece.fixed, piece.rate) for piece in later.pieces] == [
+        (True, 0.5),
+        (True, 0.5),
+        (False, 0.3),
+    ]
+    assert {piece.key for piece in later.pieces[:2]} == {piece.key for piece in plan.pieces}
+
+
+def test_what_was_long_enough_when_it_was_sent_stays() -> None:
+    """Another least length is for what is new."""
+    scene = Scene()
+    plan = scene.plan(DOCUMENTS)
+    scene.compress(plan)
+    plan.note(plan.usable())
+    new = user("document 3", "a document that is longer", "why?")
+    later = scene.plan(DOCUMENTS, new, min_chars=20)
+    assert [piece.segment.text for piece in later.pieces] == [
+        "document one",
+        "document two",
+        "a document that is longer",
+    ]
 
 
 def test_what_is_best_left_alone_is_not_cut() -> None:

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prefold.proxy.compression.segments import Segment, SegmentRules, turns, without
+from prefold.proxy.compression.forms import message_keys
+from prefold.proxy.compression.segments import turns
+from prefold.proxy.compression.texts import Segment, SegmentRules, without
 from prefold.proxy.documents.marks import Marks
 from prefold.proxy.splice import Member
 
@@ -78,6 +80,51 @@ def test_results_of_tools_do_not_make_the_question_an_earlier_turn() -> None:
     """Anthropic's Messages have them come as the user's."""
     results = [{"type": "tool_result", "tool_use_id": "t", "content": LONG}]
     assert found(chat(("user", LONG), ("assistant", "calls"), ("user", results))) == []
+
+
+def test_what_tools_answered_is_a_segment_where_that_is_wanted() -> None:
+    """In Messages, wherever it stands, as a text or as parts, unless it is an error; in Responses
+    as items."""
+    rules = SegmentRules(marks=MARKS, min_chars=10, tools=True)
+    results = [
+        {"type": "tool_result", "tool_use_id": "a", "content": f"one {LONG}"},
+        {"type": "tool_result", "tool_use_id": "b", "content": [part(f"two {LONG}"), part("b")]},
+        {"type": "tool_result", "tool_use_id": "c", "content": LONG, "is_error": True},
+        {"type": "tool_result", "tool_use_id": "d"},
+        part(f"and {LONG}?"),
+    ]
+    body = chat(("user", "q"), ("assistant", "calls"), ("user", results))
+    assert found(body, rules) == [f"one {LONG}", f"two {LONG}"]
+    assert found(body) == []
+    items = [{"type": "function_call_output", "call_id": "a", "output": LONG}]
+    assert found({"input": items}, rules) == [LONG]
+    assert found({"input": items}) == []
+
+
+def test_of_a_plain_prompt_delimited_documents_are_segments() -> None:
+    """Not what stands around them, nor of one that is to be echoed, of several, or of ids."""
+    prompt = f"see <document>{LONG}</document> and <document>b</document> {LONG}"
+    assert found({"prompt": prompt}) == [LONG]
+    assert found({"prompt": prompt, "echo": False}) == [LONG]
+    for body in ({"prompt": prompt, "echo": True}, {"prompt": [prompt]}, {"prompt": [1, 2]}):
+        assert found(body) == []
+    undelimited = SegmentRules(marks=Marks(parts=True, member=True), min_chars=10)
+    assert found({"prompt": prompt}, undelimited) == []
+
+
+def test_a_document_of_a_plain_prompt_is_told_by_all_before_it() -> None:
+    """So it keeps its form when the prompt goes on, and only then."""
+
+    def keys(prompt: str) -> list[bytes]:
+        told = turns(json.dumps({"prompt": prompt}), RULES)
+        keyed = zip(message_keys(told, b"k"), told, strict=True)
+        return [key for key, turn in keyed if turn.notable]
+
+    first = f"see <document>{LONG}</document> why?"
+    longer = f"{first} Since. <document>{LONG} two</document> and?"
+    assert keys(longer)[:1] == keys(first)
+    assert len(keys(longer)) == 2
+    assert keys(f"do {first}") != keys(first)
 
 
 def test_what_stays() -> None:

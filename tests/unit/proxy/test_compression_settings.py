@@ -8,6 +8,8 @@ from prefold.proxy.compression.wiring import wanted
 from prefold.proxy.errors import SettingsError
 from prefold.proxy.settings import Settings, load
 
+VLLM = 'protocol = "vllm"\ncompressor = "llmlingua2"'
+
 
 def settings(folder: Path, text: str) -> Settings:
     path = folder / "prefold.toml"
@@ -41,6 +43,11 @@ def test_it_is_off_unless_asked_for(tmp_path: Path, text: str, used: bool) -> No
         ('keep = [["", "x"]]', "compression.keep"),
         ('compressor = "llmlingua2"', "compression.model"),
         ('url = "https://host/path"', "compression.url"),
+        ('url = "http://h:1"\nprotocol = "http"', "compression.protocol"),
+        ('url = "http://h:1"\nprotocol = "vllm"', "compression.protocol"),
+        (f'{VLLM}\nmodel = "/m"', "compression.protocol"),
+        (f'{VLLM}\nurl = "http://h:1"', "compression.model"),
+        ('url = "http://h:1"\nserved_model = "keep"', "compression.served_model"),
         ("deadline_s = 0", "compression.deadline_s"),
     ],
 )
@@ -50,6 +57,12 @@ def test_what_cannot_be_is_an_error_that_names_the_key(
     """Before anything is started."""
     with pytest.raises(SettingsError, match=where.replace(".", r"\.")):
         settings(tmp_path, f"[compression]\n{line}")
+
+
+def test_a_classifier_on_a_vllm_server_is_named_by_four(tmp_path: Path) -> None:
+    """Protocol, compressor, URL, and the folder of the tokenizer."""
+    made = settings(tmp_path, f'[compression]\n{VLLM}\nmodel = "/m"\nurl = "https://h:1"')
+    assert (made.compression.protocol, made.compression.served_model) == ("vllm", "")
 
 
 def test_its_key_may_stand_in_the_environment(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from prefold.proxy.settings import (
     Arm,
     Backend,
     Compression,
+    Experiment,
     Health,
     Routing,
     Server,
@@ -386,6 +387,27 @@ async def test_labels_change_in_place(watches: Watches) -> None:
     assert kept.labels == {"precision": "fp8"}
 
 
+async def test_another_kind_of_experiment_takes_a_restart(watches: Watches) -> None:
+    """Its arms too, until then: those of slices would be drawn by conversation."""
+    told: list[object] = []
+    before = Settings(arms=(Arm(name="a"), Arm(name="b")))
+    after = Settings(
+        experiment=Experiment(slice_s=600.0), arms=(Arm(name="c"), Arm(name="d", policy="random"))
+    )
+    reloader = Reloader(
+        settings=before,
+        load=lambda: after,
+        pool=BackendPool([], 1000.0),
+        index=PrefixIndex(),
+        watches=watches,
+        set_arms=told.append,
+    )
+
+    assert reloader.reload().restart == ("experiment.slice_s",)
+    assert reloader.settings.arms == before.arms
+    assert told == []
+
+
 async def test_an_arm_that_lost_its_backends_is_told_once(
     watches: Watches, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -413,6 +435,43 @@ def test_the_first_arm_that_compresses_takes_a_restart() -> None:
     assert changes(bare, dataclasses.replace(bare, arms=arms)).restart == ("arms",)
     assert changes(bare, dataclasses.replace(bare, arms=arms[:1])).restart == ()
     assert changes(compressing, dataclasses.replace(compressing, arms=arms)).restart == ()
+
+
+@pytest.mark.parametrize("compresses", [True, False])
+def test_some_of_compression_changes_in_place(compresses: bool) -> None:
+    """Where there is a compressor; what makes it, and what decides where texts end, never does."""
+    old = Settings(compression=Compression(mode="on" if compresses else "off"))
+    live = Compression(mode="auto", rate=0.3, min_chars=1, margin_s=1.0, deadline_s=2.0)
+    other = dataclasses.replace(live, compressor="null", api_key="k", tools=True, keep=())
+    fixed = tuple(f"compression.{name}" for name in ("compressor", "api_key", "tools", "keep"))
+
+    def restart(new: Compression) -> tuple[str, ...]:
+        changed = dataclasses.replace(old, compression=new)
+        return changes(old, changed, compresses=compresses).restart
+
+    names = ("mode", "rate", "min_chars", "deadline_s", "margin_s")
+    if compresses:
+        assert restart(live) == ()
+        assert restart(other) == fixed
+    else:
+        assert set(restart(live)) == {f"compression.{name}" for name in names}
+
+
+async def test_how_prompts_are_compressed_is_told_to_the_workers(watches: Watches) -> None:
+    """Only what may change, over what is in force."""
+    told: list[Compression] = []
+    reloader = TellingReloader(
+        settings=Settings(compression=Compression(mode="on", compressor="null")),
+        load=lambda: Settings(compression=Compression(mode="shadow", rate=0.3)),
+        pool=BackendPool([], 1000.0),
+        index=PrefixIndex(),
+        watches=watches,
+        changed=lambda settings: told.append(settings.compression),
+    )
+    done = reloader.reload()
+
+    assert told == [Compression(mode="shadow", rate=0.3, compressor="null")]
+    assert done.restart == ("compression.compressor",)
 
 
 async def test_all_ways_to_change_the_fleet_tell_the_workers(watches: Watches) -> None:

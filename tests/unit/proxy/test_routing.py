@@ -293,3 +293,21 @@ def test_rendezvous_moves_about_one_in_n_to_a_newcomer() -> None:
         assert after in (before, "backend-new")
         moved += before != after
     assert 0.15 < moved / 4000 < 0.25
+
+
+def test_random_is_even_and_forgets() -> None:
+    """Each backend as often as the others, within five standard deviations, and whatever the last
+    one was; callers that count alike choose apart for other prompts."""
+    fleet = [backend(name, cached=1000, queued=10**6) for name in "abcd"]
+    made = [choose(Policy.RANDOM, fleet, prompt(10), turn, Weights()) for turn in range(8000)]
+    names = [one.backend for one in made]
+    counts = Counter(names)
+    other = [
+        choose(Policy.RANDOM, fleet, prompt(10, 2), turn, Weights()).backend for turn in range(8000)
+    ]
+    within = 5 * (8000 * 3 / 16) ** 0.5
+
+    assert {one.reason for one in made} == {Reason.RANDOM}
+    assert all(abs(counts[name] - 2000) < within for name in "abcd")
+    assert abs(sum(map(str.__eq__, names, names[1:])) - 2000) < within
+    assert abs(sum(map(str.__eq__, names, other)) - 2000) < within

@@ -52,10 +52,12 @@ class Bench:
             clock=lambda: 0.0,
         )
 
-    def chosen(self, tokens: list[int], affinity: int | None = None) -> str:
+    def chosen(
+        self, tokens: list[int], affinity: int | None = None, policy: Policy | None = None
+    ) -> str:
         prompt = Prompt({Mode.FEEDBACK: prefix(tokens)}, len(tokens), affinity=affinity)
         record = RequestRecord(endpoint="", received=0.0)
-        return self._selector.select(self.backends, prompt, record).backend.name
+        return self._selector.select(self.backends, prompt, record, policy).backend.name
 
 
 def test_prompts_are_told_apart_by_what_nobody_holds() -> None:
@@ -98,3 +100,14 @@ def test_what_a_client_says_outweighs_neither_what_is_held_nor_what_is_queued() 
     Lease(next(one for one in bench.backends if one.name == home), 4000, 0.0)
 
     assert bench.chosen(HEAD + body(1), affinity=5) != home
+
+
+def test_a_request_may_be_routed_by_another_policy() -> None:
+    """That of its arm, with all that belongs to it; the next one goes as before."""
+    bench = Bench(Policy.PREFIX)
+    hashed = {bench.chosen(HEAD + body(number), policy=Policy.RENDEZVOUS) for number in range(64)}
+    turns = [bench.chosen(HEAD + body(1), policy=Policy.ROUND_ROBIN) for _ in range(8)]
+
+    assert len(hashed) == 1
+    assert len(set(turns)) == 8
+    assert bench.chosen(HEAD + body(1)) == bench.chosen(HEAD + body(1))

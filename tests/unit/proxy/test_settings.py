@@ -16,6 +16,7 @@ from prefold.proxy.settings_checks import SECRETS, warnings_of
 
 DIGEST = sha256(b"key").hexdigest()
 FOLLOWED = '[[backends]]\nurl = "http://a"\nkv_events = "{}"\n'
+SLICES = "[experiment]\nslice_s = 600\n"
 EXAMPLE = Path(__file__).parents[3] / "prefold.example.toml"
 
 
@@ -63,11 +64,11 @@ def test_environment_values_may_be_plain_words(tmp_path: Path) -> None:
             '[models."m/x"]\ntokeniser = "x"',
             'unknown setting models."m/x".tokeniser; did you mean models."m/x".tokenizer?',
         ),
-        ('[server]\nport = "x"', "server.port: Expected `int`, got `str`"),
-        ("[server]\nport = 70000", "server.port: Expected `int` <= 65535"),
-        ("server = 3", "server: Expected `object`, got `int`"),
-        ('[routing]\npolicy = "best"', "routing.policy: Invalid enum value 'best'"),
-        ('[[backends]]\nname = "a"', "backends[0]: Object missing required field `url`"),
+        ('[server]\nport = "x"', "server.port: expected a whole number, got a text in quotes"),
+        ("[server]\nport = 70000", "server.port: expected a whole number <= 65535"),
+        ("server = 3", "server: expected a table, got a whole number"),
+        ('[routing]\npolicy = "best"', "routing.policy: 'best' is none of prefix, round"),
+        ('[[backends]]\nname = "a"', "backends[0]: url is missing"),
         ('[[backends]]\nurl = "a:80"', "backends[0].url: expected http://HOST:PORT"),
         ('[[backends]]\nurl = "http://a:99999"', "backends[0].url: expected http://HOST:PORT"),
         ('[[backends]]\nurl = "http://[::1"', "backends[0].url: expected http://HOST:PORT"),
@@ -109,6 +110,21 @@ def test_environment_values_may_be_plain_words(tmp_path: Path) -> None:
         ('[[arms]]\nname = "a"\n[[arms]]\nname = "a"', "arms[1].name: 'a' is used twice"),
         ('[[arms]]\nname = "a"\nweight = inf', "arms[0].weight: a finite number"),
         ('[[arms]]\nname = "a"\nweight = 0', "arms: all weights are 0"),
+        (
+            '[[arms]]\nname = "a"\npolicy = "random"',
+            "arms[0].policy: policies share caches and queues, so that they can be compared by",
+        ),
+        (SLICES, "experiment.slice_s: two [[arms]] at least take turns"),
+        (SLICES + "washout_s = 600", "experiment.slice_s: a finite number greater than washout_s"),
+        ("[experiment]\nslice_s = inf", "experiment.slice_s: a finite number greater than"),
+        (
+            SLICES + '[[arms]]\nname = "a"\n[[arms]]\nname = "b"\nweight = 0.5',
+            "arms[1].weight: with experiment.slice_s each arm has as many slices",
+        ),
+        (
+            SLICES + '[[arms]]\nname = "a"\n[[arms]]\nname = "b"\nmodels = ["m"]',
+            "arms[1].models: with experiment.slice_s those of all arms are the same",
+        ),
         ('[[arms]]\nname = "a"\nlabel = {}', "unknown setting arms[0].label; did you mean"),
         (
             '[[backends]]\nurl = "http://a"\n[routing]\npinned_backend = "b"',
@@ -338,6 +354,17 @@ def test_arms_without_a_ledger_are_warned_of(tmp_path: Path) -> None:
     assert ["no ledger" in said for said in warnings_of(settings(tmp_path, arms))] == [True]
     assert warnings_of(settings(tmp_path, kept + arms)) == []
     assert warnings_of(settings(tmp_path, kept + "digests = false\n" + arms)) != []
+
+
+def test_slices_without_a_wash_out_are_warned_of(tmp_path: Path) -> None:
+    """Each would begin with the caches of the arm before."""
+    arms = '[ledger]\npath = "l"\n[[arms]]\nname = "a"\n[[arms]]\nname = "b"\npolicy = "random"\n'
+    made = settings(tmp_path, SLICES + arms)
+
+    assert (made.experiment.slice_s, made.experiment.washout_s) == (600.0, 60.0)
+    assert warnings_of(made) == []
+    told = warnings_of(settings(tmp_path, SLICES + "washout_s = 0\n" + arms))
+    assert ["washout_s is 0" in said for said in told] == [True]
 
 
 def test_arms_of_different_models_are_warned_of(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prefold.measurement.benefit.breakeven import MIN_BIN, Curve, crossing, curve, isotonic, student
+from prefold.measurement.benefit.breakeven import MIN_BIN, Curve, crossing, curve, isotonic
 from prefold.measurement.benefit.columns import Points
 
 VALUES = st.lists(st.tuples(st.floats(-100, 100), st.floats(0.5, 10)), min_size=1, max_size=7)
@@ -28,23 +28,6 @@ def told(gain: float, fixed: float) -> Curve:
     made = curve(points(1, 0.0, fixed=0.0), points(2, gain, fixed=fixed))
     assert made is not None
     return made
-
-
-@pytest.mark.parametrize(
-    ("level", "freedom", "table"),
-    [
-        (0.975, 10, 2.228),
-        (0.975, 29, 2.045),
-        (0.995, 29, 2.756),
-        (0.995, 60, 2.660),
-        (0.9995, 30, 3.646),
-    ],
-)
-def test_quantiles_of_student_are_those_of_the_tables(
-    level: float, freedom: int, table: float
-) -> None:
-    """To three digits."""
-    assert student(level, freedom) == pytest.approx(table, abs=0.003)
 
 
 @given(VALUES)

@@ -27,7 +27,7 @@ def figures(
 ) -> Group:
     tally = Tally("g", PREFOLD, limits or {})
     for number, one in enumerate(rows):
-        tally.add(one, number)
+        tally.add(one, number, number)
     return tally.figures(rates or {})
 
 
@@ -119,6 +119,17 @@ def test_compression_is_told_of_what_the_compressor_saw() -> None:
     assert figures(row(1)).compression is None
 
 
+def test_a_prompt_that_was_shortened_by_bytes_counts() -> None:
+    """Where exact ids are not known, nobody knows how many tokens were removed, but when it was
+    answered is known."""
+    gate = {"predicted": 0.15, "fallback": 0.25, "compression_reason": "pays", "ttft": 0.2}
+    made = figures(row(1, removed_tokens=None, compression="compressed", **gate)).compression
+
+    assert made is not None
+    assert (made.requests, made.removed_tokens, made.gated) == (1, 0, 1)
+    assert made.gate["pays"].actual_gain_s == pytest.approx(0.05)
+
+
 def test_a_gates_gain_is_told_as_predicted_and_as_it_was() -> None:
     """Of what was shortened only, against the same prediction for the prompt as it came."""
     gated = {"predicted": 0.15, "fallback": 0.25, "ttft": 0.2}
@@ -132,6 +143,47 @@ def test_a_gates_gain_is_told_as_predicted_and_as_it_was() -> None:
     assert made is not None
     assert made.gated == 1
     assert (made.predicted_gain_s, made.actual_gain_s) == pytest.approx((0.1, 0.05))
+
+
+def test_a_gate_is_judged_by_reason() -> None:
+    """Gains of what it chose to cut; errors of all whose first token was predicted and seen."""
+    pays = {"predicted": 0.15, "fallback": 0.25, "compression_reason": "pays"}
+    costs = {"predicted": 0.3, "fallback": 0.3, "compression_reason": "costs"}
+    late = {"predicted": 0.1, "fallback": 0.4, "compression_reason": "late"}
+    made = figures(
+        row(1, removed_tokens=300, ttft=0.2, **pays),
+        row(2, removed_tokens=300, ttft=0.1, **pays),
+        row(3, removed_tokens=0, ttft=0.2, **costs),
+        row(4, removed_tokens=0, ttft=0.6, **late),
+        row(5, removed_tokens=0, tokens=[], **costs),
+        row(6, removed_tokens=300, compression_reason="on"),
+        row(7, removed_tokens=300, ttft=0.2, **pays | {"compression_reason": None}),
+    ).compression
+
+    assert made is not None
+    assert list(made.gate) == ["costs", "late", "pays", "unknown"]
+    one, two = made.gate["pays"], made.gate["late"]
+    assert (one.requests, one.chosen) == (2, 2)
+    assert (one.predicted_gain_s, one.actual_gain_s) == pytest.approx((0.2, 0.2))
+    assert (one.error_s, one.absolute_error_s) == pytest.approx((0.0, 0.05))
+    assert (two.predicted_gain_s, two.actual_gain_s) == pytest.approx((0.3, -0.2))
+    assert (made.gate["costs"].chosen, made.gate["costs"].predicted_gain_s) == (0, None)
+    assert made.gate["costs"].error_s == pytest.approx(-0.1)
+
+
+def test_a_compressors_time_is_told_as_waited_and_as_spent() -> None:
+    """None: of no request was it known."""
+    made = figures(
+        row(1, removed_tokens=300, compressor_waited=0.02, compressor_spent=0.05),
+        row(2, removed_tokens=0, compressor_spent=0.01),
+        row(3, removed_tokens=0),
+    ).compression
+
+    assert made is not None
+    assert (made.waited_s, made.spent_s) == pytest.approx((0.02, 0.06))
+    none = figures(row(1, removed_tokens=0)).compression
+    assert none is not None
+    assert (none.waited_s, none.spent_s) == (None, None)
 
 
 def test_predictions_are_compared_where_both_are_known() -> None:

@@ -40,6 +40,12 @@ def test_a_request_comes_back_as_it_was(tmp_path: Path) -> None:
             encoded=10.002,
             matched=10.003,
             compressed=10.0035,
+            compression="compressed",
+            compression_reason="pays",
+            predicted_token=10.09,
+            fallback_token=10.3,
+            compressor_waited_s=0.0004,
+            compressor_spent_s=0.25,
             chosen=10.004,
             sent=10.005,
             headers=10.006,
@@ -64,6 +70,9 @@ def test_a_request_comes_back_as_it_was(tmp_path: Path) -> None:
     assert (row.prompt_tokens, row.output_tokens, row.prefix_tokens) == (1001, 3, 1100)
     assert (row.parsed, row.encoded, row.matched) == (0.001, 0.002, 0.003)
     assert (row.compressed, row.leased, row.sent) == (0.0035, 0.004, 0.005)
+    assert (row.compression, row.compression_reason) == ("compressed", "pays")
+    assert (row.predicted, row.fallback) == (0.09, 0.3)
+    assert (row.compressor_waited, row.compressor_spent) == (0.0004, 0.25)
     assert (row.headers, row.first_event, row.end) == (0.006, 0.007, 1.0)
     assert row.tokens == [0.1, 0.12, 0.7]
     assert (row.first_token, row.last_token) == (0.1, 0.7)

@@ -117,3 +117,35 @@ def test_a_database_of_something_else_is_left_alone(
 
     assert "a database of something else" in caplog.text
     assert path.read_bytes() == before
+
+
+def test_what_earlier_versions_did_not_keep_is_unknown(tmp_path: Path) -> None:
+    """A file from before compression's reasons were kept: read as it is, then gone on with, where
+    a request of the same kind needs no new one."""
+    path = tmp_path / "l"
+    connection = opened(path)
+    open_for_writing(connection, MIGRATIONS[:2])
+    connection.execute(
+        "INSERT INTO kinds VALUES (1, '/v1/chat/completions', 'm', 'b0', '{\"gpu\":\"H200\"}',"
+        " NULL, NULL, NULL, NULL, 'ok', NULL, 200, 1, 0)"
+    )
+    connection.execute(
+        "INSERT INTO request_rows (id, received, kind, removed_tokens, moments)"
+        " VALUES (1, 1, 1, 300, '[1,2,3,4,5,6,7,8,null,null,11,12,13]')"
+    )
+    connection.close()
+
+    [before] = rows_of(path)
+    kept = ledger(path)
+    kept.add(record())
+    kept.add(record(1.0, compression="original", compression_reason="costs"))
+    kept.write()
+    first, plain, told = rows_of(path)
+    assert first == before
+    assert (first.predicted, first.removed_tokens) == (12e-6, 300)
+    unknown = (first.compression, first.compressor_waited, first.compressor_spent)
+    assert unknown == (None, None, None)
+    assert (plain.compression, told.compression_reason) == (None, "costs")
+    connection = opened(path)
+    assert connection.execute("SELECT count(*) FROM kinds").fetchone() == (2,)
+    connection.close()
