@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from prefold.proxy.errors import BadRequest, ModelNotFound, TokenizerError
+from prefold.proxy.errors import BadRequest, ModelNotFound, NoBackendAvailable, TokenizerError
 from prefold.proxy.tokens.chat_template import Dialect
 from prefold.proxy.tokens.encoder import Encoder
 from prefold.proxy.tokens.tokenizer import LoadedTokenizer, load_tokenizer
@@ -57,14 +57,20 @@ class ModelCatalog:
         return {name: {**base, **served[model], "id": name} for name, model in named.items()}
 
     def resolve(self, name: str | None, served: Collection[str]) -> str:
-        """The served model meant by `name`; raises BadRequest or ModelNotFound."""
+        """The served model meant by `name`; raises BadRequest or ModelNotFound, and
+        NoBackendAvailable as long as no backend has said what it serves."""
+        if not served:
+            raise NoBackendAvailable("No backend is ready yet.")
         if name is None:
             if len(served) == 1:
                 return next(iter(served))
             raise BadRequest("you must provide a model parameter", param="model")
         model = self._aliases.get(name, name)
         if model not in served:
-            raise ModelNotFound("The requested model does not exist.", param="model")
+            raise ModelNotFound(
+                "The requested model does not exist; GET /v1/models lists those that do.",
+                param="model",
+            )
         return model
 
     def encoder(self, model: str) -> Encoder | None:

@@ -79,7 +79,7 @@ class KeyRing:
                 if hmac.compare_digest(tenant.key_digest, digest):
                     found = tenant
         if found is None:
-            raise Unauthorized("Incorrect API key provided.")
+            raise Unauthorized("Incorrect API key provided." if digests else "No API key provided.")
         return found
 
 
