@@ -12,16 +12,16 @@ from typing import Any
 
 TOP = 127.0
 TINY = 1e-12  # in place of the scale of what is all zeros
-LEAST = 16  # inputs: smaller layers gain nothing (and with one, torch._int_mm is wrong)
+LEAST = 16  # inputs and outputs: smaller layers gain nothing, and a head of two labels decides all
 
 
 def in_int8(torch: Any, model: Any) -> None:
-    """Makes every `torch.nn.Linear` of at least LEAST inputs in `model` compute in integers.
+    """Makes every `torch.nn.Linear` in `model` compute in integers, but those that are tiny.
 
-    They go on to take and to give float32.
+    They go on to take and to give float32. (With one input torch._int_mm would be wrong.)
     """
     for layer in model.modules():
-        if type(layer) is torch.nn.Linear and layer.in_features >= LEAST:
+        if type(layer) is torch.nn.Linear and min(layer.weight.shape) >= LEAST:
             _convert(torch, layer)
 
 

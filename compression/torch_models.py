@@ -22,8 +22,9 @@ WEIGHTS = ("*.safetensors", "*.bin", "*.gguf", "config.json", "tokenizer.json")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
     """`device`: "auto" (CUDA where there is one), or as torch names it. `dtype`: one of DTYPES;
-    "auto" is float32 on a CPU and bfloat16 elsewhere; int8 is for CPUs, and leaves a model's head,
-    norms and attention in float32. `batch_tokens`: padding included; 0 suits the device.
+    "auto" is float32 on a CPU and bfloat16 elsewhere. int8 is for CPUs, and of linear layers:
+    norms, attention, embeddings and heads of few labels stay in float32. `batch_tokens`: padding
+    included; 0 suits the device.
     """
 
     device: str = "auto"
@@ -65,7 +66,7 @@ class Runtime:
         """A Hugging Face model as it was loaded, to be run here and in this precision."""
         model = model.eval().to(self.device)
         if self.dtype == "int8":
-            in_int8(self.torch, model.base_model)
+            in_int8(self.torch, model)
         return model
 
 

@@ -167,9 +167,12 @@ def _embedded_engines(stack: ExitStack, count: int) -> list[str]:
 def check(config: Path | None, backends: tuple[str, ...], every: bool) -> None:
     """Show what was set; ask each backend what it is and whether its tokens are ours."""
     from prefold.proxy.check import check_backends, print_settings
+    from prefold.proxy.settings_checks import warnings_of
 
     settings = _settings(config, backends, {})
     print_settings(settings, every=every)
+    for warning in warnings_of(settings):
+        click.echo(f"Warning: {warning}", err=True)
     if not asyncio.run(check_backends(settings)):
         sys.exit(1)
 

@@ -128,7 +128,17 @@ def warnings_of(settings: Settings) -> list[str]:
         found.append("arms have different models: they would differ by the model, too")
     if settings.experiment.slice_s and not settings.experiment.washout_s:
         found.append("experiment.washout_s is 0: each slice begins with the last one's caches")
-    return found + arms_without_backends(settings)
+    return found + _missing_tokenizers(settings.models) + arms_without_backends(settings)
+
+
+def _missing_tokenizers(models: Mapping[str, Model]) -> list[str]:
+    """A file may come later, so this is no error; a hub id is no file."""
+    return [
+        f'models."{name}".tokenizer: there is no {model.tokenizer}, so its prompts have no ids'
+        for name, model in models.items()
+        if model.tokenizer.startswith(("/", ".")) or model.tokenizer.endswith((".gguf", ".json"))
+        if not Path(model.tokenizer).exists()
+    ]
 
 
 def arms_without_backends(settings: Settings) -> list[str]:

@@ -55,7 +55,7 @@ class Run:
 def runs(
     trace: Trace, sweep: Sweep, on_policy: Callable[[str], None] = lambda policy: None
 ) -> Iterator[Run]:
-    """One after the other; `on_policy` is told of each policy before its turn. Raises SweepError."""
+    """One after the other; `on_policy` hears of each policy before its turn. Raises SweepError."""
     _check(trace, sweep)
     bounds: dict[int, Bounds] = {}
     for backends, cache_tokens, load in product(sweep.backends, sweep.cache_tokens, _loads(sweep)):

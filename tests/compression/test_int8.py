@@ -53,7 +53,7 @@ def random_layer(inputs: int, outputs: int, *, bias: bool, seed: int) -> Any:
 @given(
     rows=st.integers(1, 70),
     inputs=st.integers(16, 200),
-    outputs=st.integers(1, 130),
+    outputs=st.integers(16, 130),
     bias=st.booleans(),
     seed=st.integers(0, 999),
 )
@@ -105,11 +105,13 @@ def test_the_encoders_layers_are_integers_and_its_head_is_not(folders: dict[str,
 
 def test_tiny_layers_stay_as_they_are() -> None:
     """They gain nothing, and torch multiplies integers wrongly where there is one input."""
-    model = torch.nn.Sequential(torch.nn.Linear(1, 4), torch.nn.Linear(64, 64))
+    model = torch.nn.Sequential(torch.nn.Linear(1, 64), torch.nn.Linear(64, 64))
+    model.append(torch.nn.Linear(64, 2))
 
     in_int8(torch, model)
 
-    assert [layer.weight.dtype for layer in model] == [torch.float32, torch.int8]
+    dtypes = [layer.weight.dtype for layer in model]
+    assert dtypes == [torch.float32, torch.int8, torch.float32]
 
 
 @pytest.mark.parametrize("kind", ["bert", "xlm", "modernbert"])
@@ -126,8 +128,10 @@ def test_probabilities_do_not_depend_on_the_batch(kind: str, folders: dict[str, 
 
 
 def test_surprisals_do_not_depend_on_the_batch(folders: dict[str, Path]) -> None:
-    """Nor those of a causal model."""
+    """Nor those of a causal model, whose large head is in integers too, its embeddings not."""
     lm = CausalLM(str(folders["llama"]), revision=None, placement=INT8)
+    assert lm._model.lm_head.weight.dtype == torch.int8
+    assert lm._model.model.embed_tokens.weight.dtype == torch.float32
     rows = [[0, *range(5, 5 + length)] for length in (1, 300, 40, 290, 40)]
 
     for row, values in zip(rows, lm.surprisals(rows), strict=True):

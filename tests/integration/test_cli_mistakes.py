@@ -208,6 +208,20 @@ def test_check_says_why_a_backend_is_not_ready(folder: Path, status: int, why: s
     assert not shown.stderr
 
 
+def test_check_warns_of_what_is_allowed_and_may_not_be_meant(folder: Path) -> None:
+    """A tokenizer that is not there, a port that is open to all; a hub id is no file."""
+    (folder / "prefold.toml").write_text(
+        '[server]\nhost = "0.0.0.0"\n[models.a]\ntokenizer = "none.gguf"\n'
+        '[models.b]\ntokenizer = "org/name"\n',
+        encoding="utf-8",
+    )
+    warned = told(typed("check --config prefold.toml").stderr)
+
+    assert len(warned) == 2
+    assert "no [[keys]]" in warned[0]
+    assert 'models."a".tokenizer: there is no none.gguf' in warned[1]
+
+
 def test_check_says_that_nothing_listens_or_has_no_address(folder: Path) -> None:
     """A port that is wrong, and a name that is."""
     shown = run("check", "--backend", NOBODY, "--backend", "http://nobody.invalid", folder=folder)
