@@ -13,7 +13,9 @@ COPY backends ./backends
 COPY compression ./compression
 COPY measurement ./measurement
 RUN python -m venv /prefold \
- && /prefold/bin/python -m pip install --no-cache-dir '.[events,redis,otel,masks]'
+ && /prefold/bin/python -m pip install --no-cache-dir '.[events,redis,otel,masks,dashboard]' \
+ # Of the charting library the page needs one file in 60 MB.
+ && find /prefold/lib -path '*/site-packages/plotly/*' -type f ! -name plotly.min.js -delete
 
 FROM python:3.12-slim
 # What `prefold engine` needs of the system: llama.cpp is built with OpenMP.

@@ -86,7 +86,7 @@ $(COMPRESSION)/.installed: pyproject.toml
 	@touch $@
 
 test-compression: $(COMPRESSION)/.installed ## the model tiers of compression; installs torch
-	$(COMPRESSION)/bin/pytest tests/compression $(ARGS)
+	OMP_NUM_THREADS=1 $(COMPRESSION)/bin/pytest tests/compression $(ARGS)
 
 bench-compression: $(COMPRESSION)/.installed ## ours beside the package llmlingua; ARGS="--quick"
 	$(COMPRESSION)/bin/python -m tests.compression.bench $(ARGS)

@@ -34,4 +34,4 @@ def test_a_guide_prints_what_it_shows(page: str, tmp_path: Path, model_path: Pat
         skip_or_fail("needs wordfreq: pip install 'prefold[compression-lexical]'")
     followed: list[Step] = [step for step, _ in walk(GUIDES / page, tmp_path)]
 
-    assert sum(step.shown is not None for step in followed) > 2
+    assert any(step.shown is not None for step in followed)
