@@ -182,7 +182,10 @@ def _body_schemas() -> Json:
 def _admin_paths() -> Json:
     name = {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}
     new = {"application/json": {"schema": {"$ref": REF.format(name="NewBackend")}}}
-    metrics = {"text/plain": {"schema": {"type": "string"}}}
+    metrics = {
+        kind: {"schema": {"type": "string"}}
+        for kind in ("text/plain", "application/openmetrics-text")
+    }
     page = {"text/html": {"schema": {"type": "string"}}}
     files = {f"text/{kind}": {"schema": {"type": "string"}} for kind in ("javascript", "css")}
     return {

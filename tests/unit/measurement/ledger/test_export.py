@@ -86,7 +86,7 @@ def test_rows_are_grouped_by_names_and_labels(path: Path) -> None:
 def test_what_is_no_ledger_is_said_to_be_none(tmp_path: Path) -> None:
     """With the file's name, in one line."""
     (tmp_path / "text").write_text("no database at all, but long enough to be looked at" * 20)
-    for name, reason in (("none", "no such file"), ("text", "not a database")):
+    for name, reason in (("none", "no such file"), ("text", "it is no ledger")):
         with pytest.raises(LedgerError, match=f"{name}: .*{reason}"), open_ledger(tmp_path / name):
             pass
 
