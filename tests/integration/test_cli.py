@@ -176,6 +176,18 @@ def test_check_shows_no_secrets(tmp_path: Path) -> None:
     assert "sentinel" not in shown.stdout + shown.stderr
 
 
+def test_check_shows_what_was_set_and_with_settings_everything() -> None:
+    """A hundred and more defaults would hide the one line that matters."""
+    few = run("check", "--backend", "http://127.0.0.1:9").stdout
+    every = run("check", "--settings", "--backend", "http://127.0.0.1:9").stdout
+
+    assert few.startswith('backends[0].url = "http://127.0.0.1:9"\n')
+    assert "settings at their defaults: prefold check --settings)" in few
+    assert "routing.policy" not in few
+    assert 'routing.policy = "prefix"' in every
+    assert "at their defaults" not in every
+
+
 @pytest.mark.engine
 def test_check_tells_engine_capacity_and_mode(engine_url: str) -> None:
     """On a real engine."""

@@ -26,8 +26,9 @@ from rich.table import Table
 from prefold.backends.embedded import ensure_engine
 from prefold.proxy.demo.machine import describe_machine
 from tests.benchmark.rag.corpus import Question, meetings, passages, shuffled
-from tests.benchmark.rag.engines import Answered, ask_all, is_right, llama_cpp, mockers
+from tests.benchmark.rag.engines import Answered, ask_all, llama_cpp, mockers
 from tests.benchmark.rag.orders import compare
+from tests.support.answers import is_right
 from tests.support.mocker import install
 
 CAPACITIES = (20_000, 100_000, 10**9)

@@ -4,8 +4,6 @@ engines report as cached, and what they answer."""
 from __future__ import annotations
 
 import asyncio
-import re
-import string
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -113,14 +111,3 @@ def _answered(told: dict[str, Any], moved: bool) -> Answered:
         text=told["choices"][0]["message"]["content"] or "",
         moved=moved,
     )
-
-
-def is_right(answer: str, gold: Sequence[str]) -> bool:
-    """One of the right answers is in it, case, articles and punctuation aside (as in the paper the
-    questions are from, https://arxiv.org/abs/2307.03172)."""
-    return any(f" {_plain(one)} " in f" {_plain(answer)} " for one in gold)
-
-
-def _plain(text: str) -> str:
-    kept = "".join(one for one in text.lower() if one not in string.punctuation)
-    return " ".join(re.sub(r"\b(a|an|the)\b", " ", kept).split())
