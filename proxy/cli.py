@@ -237,7 +237,7 @@ def _settings(config: Path | None, backends: tuple[str, ...], flags: dict[str, A
 
 def _read_settings(config: Path | None, backends: tuple[str, ...], flags: dict[str, Any]) -> Any:
     """Raises SettingsError."""
-    from prefold.proxy.settings import load
+    from prefold.proxy.settings_file import load
 
     given = {key: value for key, value in flags.items() if value is not None}
     return load(config, backends=backends, overrides={"server": given} if given else None)

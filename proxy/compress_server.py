@@ -27,7 +27,8 @@ from prefold.proxy.failures import cannot_listen_at
 from prefold.proxy.gate import AdminGate
 from prefold.proxy.listener import listening
 from prefold.proxy.serve import Ending
-from prefold.proxy.settings import Compression, load
+from prefold.proxy.settings import Compression
+from prefold.proxy.settings_file import load
 
 
 @click.command("compress-server")

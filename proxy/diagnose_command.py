@@ -24,7 +24,8 @@ from prefold.proxy.errors import SettingsError
 from prefold.proxy.failures import no_answer
 from prefold.proxy.ledger_command import Moment, config_option, file_option
 from prefold.proxy.progress import working
-from prefold.proxy.settings import Settings, load
+from prefold.proxy.settings import Settings
+from prefold.proxy.settings_file import load
 
 ADMIN_S = 10.0
 COLOURS = {Verdict.UNCLEAR: "yellow", Verdict.UNKNOWN: "yellow"}

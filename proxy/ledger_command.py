@@ -146,7 +146,7 @@ def _reading(path: Path) -> Iterator[LedgerReader]:
 
 def _path(config: Path | None, file: Path | None) -> Path:
     """Of the ledger that is meant."""
-    from prefold.proxy.settings import load
+    from prefold.proxy.settings_file import load
 
     if file is not None:
         return file

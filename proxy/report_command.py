@@ -23,7 +23,8 @@ from prefold.proxy.replay.command import Limit
 from prefold.proxy.report_html import charts_of, page
 from prefold.proxy.report_sections import Section, sections
 from prefold.proxy.report_sentences import sentences, title
-from prefold.proxy.settings import Settings, load
+from prefold.proxy.settings import Settings
+from prefold.proxy.settings_file import load
 from prefold.proxy.shadow import ShadowCache
 
 

@@ -1,5 +1,5 @@
 """What settings must be beyond their types, and the secrets that files and the environment hold.
-Called by `settings.load` only; every SettingsError names the key, none quotes a secret.
+Called by `settings_file` only; every SettingsError names the key, none quotes a secret.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 from prefold.backends.kv_events.subscriber import Source
@@ -19,25 +19,23 @@ from prefold.proxy.errors import SettingsError
 from prefold.proxy.masks import compiled
 from prefold.proxy.ranks import with_ranks
 from prefold.proxy.replicas.address import check_redis
+from prefold.proxy.settings import (
+    Arm,
+    Backend,
+    Compression,
+    Discovery,
+    Documents,
+    Experiment,
+    Key,
+    Mask,
+    Model,
+    Routing,
+    Server,
+    Settings,
+    Tracing,
+)
 
-if TYPE_CHECKING:
-    from prefold.proxy.settings import (
-        Arm,
-        Backend,
-        Compression,
-        Discovery,
-        Documents,
-        Experiment,
-        Key,
-        Mask,
-        Model,
-        Routing,
-        Server,
-        Settings,
-        Tracing,
-    )
-
-    HasKey = TypeVar("HasKey", Backend, Compression, Discovery)
+HasKey = TypeVar("HasKey", Backend, Compression, Discovery)
 
 SECRETS = frozenset(("admin_key", "api_key", "password", "secret"))
 """Settings that are never shown. Digests of keys are no secrets, long random keys given."""

@@ -18,7 +18,8 @@ from rich.text import Text
 from prefold.proxy.errors import SettingsError
 from prefold.proxy.failures import no_answer
 from prefold.proxy.report_numbers import UNKNOWN, count, number, percent
-from prefold.proxy.settings import Settings, load
+from prefold.proxy.settings import Settings
+from prefold.proxy.settings_file import load
 
 ADMIN_S = 10.0
 RECENT_S = 60.0

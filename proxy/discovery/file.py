@@ -13,7 +13,8 @@ from typing import Any
 
 from prefold.proxy.discovery.sources import DiscoveryError
 from prefold.proxy.errors import SettingsError
-from prefold.proxy.settings import Backend, backends_of
+from prefold.proxy.settings import Backend
+from prefold.proxy.settings_file import backends_of
 
 MAX_BYTES = 4 * 1024 * 1024
 Seen = tuple[int, int, int]

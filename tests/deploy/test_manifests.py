@@ -17,7 +17,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from prefold.proxy import settings
+from prefold.proxy import settings, settings_file
 from prefold.proxy.routes import ROUTES
 
 ROOT = Path(__file__).parents[2]
@@ -45,7 +45,7 @@ def loaded(text: str, folder: Path, secrets: str) -> settings.Settings:
         (folder / name).write_text("x" * 32 + "\n", encoding="utf-8")
     file = folder / "prefold.toml"
     file.write_text(text.replace(secrets, str(folder)), encoding="utf-8")
-    return settings.load(file, env={})
+    return settings_file.load(file, env={})
 
 
 def compose_settings(folder: Path) -> settings.Settings:

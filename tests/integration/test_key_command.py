@@ -8,7 +8,7 @@ import tomllib
 from hashlib import sha256
 from pathlib import Path
 
-from prefold.proxy.settings import load
+from prefold.proxy.settings_file import load
 
 PREFOLD = [sys.executable, "-m", "prefold.proxy.cli"]
 

@@ -19,7 +19,8 @@ from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from prefold.proxy.errors import SettingsError
-from prefold.proxy.settings import Settings, Tracing, load
+from prefold.proxy.settings import Settings, Tracing
+from prefold.proxy.settings_file import load
 from tests.support.collector import Collector, attributes, collecting
 from tests.support.proxy import BASE, proxy_before
 from tests.support.upstream import DONE, delta, event, scripted, stream, whole

@@ -6,7 +6,8 @@ import pytest
 
 from prefold.proxy.compression.wiring import wanted
 from prefold.proxy.errors import SettingsError
-from prefold.proxy.settings import Settings, load
+from prefold.proxy.settings import Settings
+from prefold.proxy.settings_file import load
 
 VLLM = 'protocol = "vllm"\ncompressor = "llmlingua2"'
 

@@ -6,7 +6,8 @@ import pytest
 
 from prefold.proxy.documents.order import DocumentOrders
 from prefold.proxy.errors import SettingsError
-from prefold.proxy.settings import Settings, load
+from prefold.proxy.settings import Settings
+from prefold.proxy.settings_file import load
 from prefold.proxy.wiring import documents_of
 
 

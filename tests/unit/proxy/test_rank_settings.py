@@ -7,7 +7,8 @@ import pytest
 from prefold.backends.kv_events.subscriber import Source
 from prefold.proxy.errors import SettingsError
 from prefold.proxy.reload import backend_of, changes
-from prefold.proxy.settings import Settings, load
+from prefold.proxy.settings import Settings
+from prefold.proxy.settings_file import load
 
 TWO = '[[backends]]\nurl = "http://a:8000"\nname = "dp"\ndata_parallel = 2\n'
 

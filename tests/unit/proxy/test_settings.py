@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from prefold.proxy.errors import SettingsError
-from prefold.proxy.settings import Arm, Backend, Key, Mask, Model, Settings, load
+from prefold.proxy.settings import Arm, Backend, Key, Mask, Model, Settings
 from prefold.proxy.settings_checks import SECRETS, warnings_of
+from prefold.proxy.settings_file import load
 
 DIGEST = sha256(b"key").hexdigest()
 FOLLOWED = '[[backends]]\nurl = "http://a"\nkv_events = "{}"\n'

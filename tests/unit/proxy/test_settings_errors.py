@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from prefold.proxy.errors import SettingsError
-from prefold.proxy.settings import Settings, load
+from prefold.proxy.settings import Settings
 from prefold.proxy.settings_errors import choices, readable
+from prefold.proxy.settings_file import load
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from prefold.proxy.check import print_settings
 from prefold.proxy.errors import SettingsError
-from prefold.proxy.settings import load
+from prefold.proxy.settings_file import load
 
 
 @pytest.mark.parametrize(
