@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -13,7 +12,6 @@ from prefold.backends.backend import Mode
 from prefold.backends.pool import BackendPool
 from prefold.measurement.record import RequestRecord
 from prefold.prefix_index.chain_memo import ChainMemo
-from prefold.prefix_index.prefix import namespace_seed
 from prefold.proxy import openai, prompt
 from prefold.proxy.arms import Arm, Arms
 from prefold.proxy.body_memo import BodyMemo
@@ -26,9 +24,9 @@ from prefold.proxy.documents.documents import Documents
 from prefold.proxy.errors import BadRequest, NotSupported, ResponseNotFound
 from prefold.proxy.hints import Hints
 from prefold.proxy.http.request import Request
-from prefold.proxy.kv_events import engine_seed
 from prefold.proxy.ledger_notes import LedgerNotes
 from prefold.proxy.masks import Masks
+from prefold.proxy.namespaces import Namespaces
 from prefold.proxy.openai import Body, ChatBody
 from prefold.proxy.pins import Pins
 from prefold.proxy.prompt import Prompt
@@ -36,8 +34,6 @@ from prefold.proxy.protocol import CHUNKS, OPAQUE, Protocol, protocol_of
 from prefold.proxy.responses import ResponsesBody
 from prefold.proxy.slices import Slices
 from prefold.proxy.uploads import Upload, is_upload
-
-MAX_SEEDS = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,8 +83,9 @@ class Preparing:
         self._notes = notes
         self._bodies = BodyMemo()
         self._chains = ChainMemo()
-        self._seeds: dict[tuple[str, str | None, str], int] = {}
-        self._engine_seeds: dict[tuple[str | None, str | None], int] = {}
+        self._spaces = Namespaces(
+            options.secret, isolate=options.isolate, tenant_header=options.tenant_header
+        )
 
     async def by_prefix(self, request: Request, record: RequestRecord, kind: type[Body]) -> Call:
         """Raises ApiError, as all of these do."""
@@ -96,7 +93,7 @@ class Preparing:
         body = self._parse(kind, raw)
         record.model = self._catalog.resolve(body.model, self._pool.models())
         record.streamed = bool(body.stream)
-        tenant = self._tenant(request)
+        tenant = self._spaces.tenant(request.tenant, request.headers)
         arm = None
         if self._arms is not None and self._arms.there:
             arm = self._arm(self._arms, request, body, record, tenant)
@@ -106,11 +103,11 @@ class Preparing:
         if self._options.documents is not None:
             raw, body, order = self._arrange(request, raw, body, record, tenant)
         record.parsed = self._clock()
-        salt = self._salt(tenant, body.cache_salt)
+        salt = self._spaces.salt(tenant, body.cache_salt)
         encoded = await self._encode(request, body, record, tenant, salt)
         record.encoded = self._clock()
         if self._divergences is not None:
-            seed = self._seed(record.model, body.cache_salt, tenant)
+            seed = self._spaces.seed(record.model, body.cache_salt, tenant)
             record.divergence = self._divergences.look(body, len(raw), seed, encoded)
         if self._notes is not None and record.conversation is None:
             record.conversation = self._notes.conversation(
@@ -168,7 +165,7 @@ class Preparing:
         """With its documents in the order that shares most, and which of them moved. It is read
         again: what decides is what is sent."""
         assert self._options.documents is not None
-        seed = self._seed(record.model, body.cache_salt, tenant)
+        seed = self._spaces.seed(record.model, body.cache_salt, tenant)
         arranged = self._options.documents.arrange(raw, record.model, request.headers, seed)
         if arranged is None:
             return raw, body, ""
@@ -207,7 +204,7 @@ class Preparing:
                 headers=request.headers,
                 tenant=request.tenant,
                 arm="" if arm is None else arm.compression,
-                seed=self._seed(record.model, body.cache_salt, tenant),
+                seed=self._spaces.seed(record.model, body.cache_salt, tenant),
                 prompt=encoded,
                 encode=encode,
                 record=record,
@@ -233,7 +230,9 @@ class Preparing:
         """What a response's id is asked for: it is where the response was made."""
         raw = await request.body.read(self._options.max_body_bytes)
         record.parsed = self._clock()
-        holder = self._holder(request.params["response"], self._tenant(request))
+        holder = self._holder(
+            request.params["response"], self._spaces.tenant(request.tenant, request.headers)
+        )
         return self._call(request, raw, protocol=protocol_of(request.path), pinned=holder)
 
     async def stateful(self, request: Request, record: RequestRecord) -> Call:
@@ -277,18 +276,20 @@ class Preparing:
             body=body,
             model=model or None,
             pinned=pinned,
-            tenant=self._tenant(request),
+            tenant=self._spaces.tenant(request.tenant, request.headers),
         )
 
     async def _encode(
         self, request: Request, body: Body, record: RequestRecord, tenant: str, salt: str | None
     ) -> Prompt:
-        seed = self._seed(record.model, body.cache_salt, tenant)
+        seed = self._spaces.seed(record.model, body.cache_salt, tenant)
         encoder = self._catalog.encoder(record.model)
         modes = {backend.mode for backend in self._pool if backend.serves(record.model)}
         told = None
         if Mode.EVENTS in modes:
-            told = self._engine_seed(record.model, body.cache_salt if salt is None else salt)
+            told = self._spaces.engine_seed(
+                self._adapter(record.model), body.cache_salt if salt is None else salt
+            )
         affinity, parts = self._affinity(request, body, record.model, seed)
         encoded = await prompt.encode(
             body, encoder, seed, modes, self._chains, told, affinity=affinity, parts=parts
@@ -311,53 +312,10 @@ class Preparing:
             parts = masked.parts
         return affinity, parts
 
-    def _seed(self, model: str, cache_salt: str | None, tenant: str) -> int:
-        """Of few namespaces most requests are: a digest for each would be a waste."""
-        key = model, cache_salt, tenant
-        seed = self._seeds.get(key)
-        if seed is None:
-            if len(self._seeds) >= MAX_SEEDS:
-                self._seeds.clear()
-            seed = self._seeds[key] = namespace_seed(
-                self._options.secret,
-                model=model,
-                adapter=None,
-                cache_salt=cache_salt,
-                tenant=tenant or None,
-            )
-        return seed
-
-    def _engine_seed(self, model: str, salt: str | None) -> int:
-        """For the backends that tell what they hold."""
-        is_adapter = any(
-            model in backend.adapters for backend in self._pool if backend.mode is Mode.EVENTS
-        )
-        key = model if is_adapter else None, salt
-        seed = self._engine_seeds.get(key)
-        if seed is None:
-            if len(self._engine_seeds) >= MAX_SEEDS:
-                self._engine_seeds.clear()
-            seed = self._engine_seeds[key] = engine_seed(self._options.secret, *key)
-        return seed
-
-    def _tenant(self, request: Request) -> str:
-        """The key's tenant, and within it what the header separates."""
-        tenant = request.tenant
-        header = self._options.tenant_header
-        user = request.headers.get(header) if header else None
-        return tenant if user is None else f"{len(tenant)}:{tenant}{user}"
-
-    def _salt(self, tenant: str, own: str | None) -> str | None:
-        """None where tenants share. The client's own salt goes on separating within a tenant."""
-        if not self._options.isolate:
-            return None
-        digest = hashlib.blake2b(
-            key=self._options.secret[:64], digest_size=16, person=b"cache_salt"
-        )
-        for field in (tenant, "" if own is None else f"={own}"):
-            raw = field.encode("utf-8", "surrogatepass")
-            digest.update(len(raw).to_bytes(8, "little") + raw)
-        return digest.hexdigest()
+    def _adapter(self, model: str) -> str | None:
+        """The model's name, if that is an adapter's on a backend that tells what it holds."""
+        told = (backend for backend in self._pool if backend.mode is Mode.EVENTS)
+        return model if any(model in backend.adapters for backend in told) else None
 
     def _pinned(self, body: ResponsesBody, tenant: str) -> str | None:
         if body.conversation is not None:
