@@ -52,7 +52,7 @@ def sections(benefit: Benefit, *, full: bool = False) -> Iterator[Section]:
             yield _curve_section(comparison)
     if benefit.rates:
         yield _rate_section(benefit)
-    if benefit.counterfactual is not None:
+    if benefit.counterfactual is not None and not benefit.counterfactual.blind:
         yield _counterfactual_section(benefit.counterfactual)
 
 

@@ -69,7 +69,7 @@ def _otherwise(told: Counterfactual) -> str:
         if shadow.policy != AS_ROUTED
     )
     routed = told.shadows[0].reused_tokens
-    if told.reported_tokens and not told.modelled_tokens:
+    if told.blind:
         return (
             f"What other policies would have reused is not known: nothing is shared in whole blocks"
             f" of {BLOCK_TOKENS} tokens, which is all that a ledger can tell of prompts."

@@ -58,6 +58,11 @@ class Counterfactual(msgspec.Struct, frozen=True, kw_only=True):
     reported_tokens: int
     modelled_tokens: int
 
+    @property
+    def blind(self) -> bool:
+        """It sees nothing of what engines reused: what is shared fills no block."""
+        return self.reported_tokens > 0 and self.modelled_tokens == 0
+
 
 @dataclass(slots=True)
 class _Fleet:

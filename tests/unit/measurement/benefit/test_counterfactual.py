@@ -101,6 +101,14 @@ def test_the_simulation_is_told_beside_what_engines_reported_of_the_same() -> No
     assert (made.reported_tokens, made.modelled_tokens) == (1000, 2 * BLOCK_TOKENS)
 
 
+def test_what_is_shared_within_a_block_is_not_seen_and_that_is_told() -> None:
+    """Engines reused tokens of prompts that share no block: nothing is known of other policies."""
+    rows = [asked(number, number, reported_tokens=300) for number in (1, 2)]
+
+    assert told(rows).blind
+    assert not told([asked(1, 1, 2), asked(2, 1, 2, reported_tokens=1000)]).blind
+
+
 def test_prompts_known_by_bytes_only_count_as_the_engine_counts() -> None:
     """Of units of four bytes there are as many blocks; tokens are those of the engine."""
     rows = [
