@@ -37,7 +37,7 @@ def written(authority: trustme.CA, folder: Path) -> tuple[Path, Path, Path]:
 
 async def test_prompts_go_encrypted_on_both_sides(authority: trustme.CA, tmp_path: Path) -> None:
     """A client over TLS, a backend over TLS with the operator's own authority; a backend whose
-    authority is not known is never ready, so its models are not found."""
+    authority is not known is never ready, so there is no backend for its models."""
     ca, certificate, key = written(authority, tmp_path)
     stranger = tmp_path / "stranger.pem"
     trustme.CA().cert_pem.write_to_path(str(stranger))
@@ -50,7 +50,7 @@ async def test_prompts_go_encrypted_on_both_sides(authority: trustme.CA, tmp_pat
         BASE, server=replace(BASE.server, tls_certificate=str(certificate), tls_key=str(key))
     )
     async with server:
-        for file, expected in ((ca, 200), (stranger, 404)):
+        for file, expected in ((ca, 200), (stranger, 503)):
             backend = Backend(name="b", url=url, ca_file=str(file))
             async with (
                 running(replace(settings, backends=(backend,))) as proxy,
