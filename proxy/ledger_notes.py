@@ -58,9 +58,11 @@ class LedgerNotes:
         texts = _opening(body)
         if not texts:
             return None
-        mark = self._long.mark
-        marked = [f"{len(text)}:{text}" if len(text) < LONG_CHARS else mark(text) for text in texts]
-        return xxh3_64_intdigest("".join(marked).encode("utf-8", "surrogatepass"), seed)
+        key = seed
+        for text in texts:
+            short = text if len(text) < LONG_CHARS else self._long.mark(text)
+            key = xxh3_64_intdigest(short.encode("utf-8", "surrogatepass"), key)
+        return key
 
     def prompt(self, prompt: Prompt, record: RequestRecord) -> None:
         """To be called when the answer is over: by then the whole prompt is known."""
