@@ -32,6 +32,7 @@ from prefold.proxy.settings import Server, Settings
 from prefold.proxy.tls import server_context
 
 log = logging.getLogger(__name__)
+YOUNG_OBJECTS = 5000
 
 IDLE_S = 3600.0
 """Balancers keep their connections, and must be the ones that close them."""
@@ -97,9 +98,12 @@ def say_where(url: str, admin_url: str) -> None:
 
 
 def freeze() -> None:
-    """What lives from here on is small: a full collection costs 22 ms without."""
+    """What lives from here on is small: a full collection costs 22 ms without. Young objects are
+    looked through less often than by default (700): records wait for the ledger, and each pass
+    found next to nothing, for 5 to 9 us of a request. Not much less: a cycle may hold a body."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(YOUNG_OBJECTS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
