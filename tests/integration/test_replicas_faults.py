@@ -145,6 +145,7 @@ async def test_replicas_of_other_secrets_are_told_of_and_not_believed(
     ):
         await chat(other, *"text " * 200)
         await until(lambda: figure(one, "refused_entries_total") > 1)
+        await until(lambda: figure(other, "refused_entries_total") > 0)
         assert figure(one, "others") == 0
         assert await expected(one, *"text " * 200) == 0
     lines = [one.getMessage() for one in caplog.records if "routing.secret" in one.getMessage()]
