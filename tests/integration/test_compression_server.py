@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import replace
 
@@ -63,9 +64,10 @@ async def test_it_answers_who_has_its_key_and_asks_aright() -> None:
                 told: dict[str, object] = await answer.json()
                 return told if answer.status == 200 else None
 
-        for _ in range(1000):
+        for _ in range(3000):
             if (described := await ready()) is not None:
                 break
+            await asyncio.sleep(0.01)  # its process is starting
         assert described is not None
         assert described["name"] == "null"
         status, answered = await ask({"jobs": [["a b", 0.5], ["", 1.0]]})
