@@ -109,7 +109,6 @@ async def main(conversations: int) -> None:
 
 def enough(server: Running, wanted: int) -> bool:
     done = sum(tally.requests for kind, tally in server.proxy.books if kind.outcome == "ok")
-    print(f"\r{done} of {wanted} requests", end="", file=sys.stderr)
     return done >= wanted
 
 

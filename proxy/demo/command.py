@@ -45,7 +45,7 @@ DEFAULT_CLIENTS = 2
     type=click.Path(file_okay=False, path_type=Path),
     help="Folder for the logs of engines and proxy.",
 )
-@click.option("--ledger", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+@click.option("--ledger", "ledger_file", type=OutputFile(dash=False), metavar="FILE",
               help="Keep a ledger of all runs, for `prefold report --by label:arm`.")  # fmt: skip
 @click.option(
     "--compression",
@@ -64,7 +64,7 @@ def demo(
     clients: int,
     skip_roomy: bool,
     keep_logs: Path | None,
-    ledger: Path | None,
+    ledger_file: str | None,
     compression: str | None,
     compressor: str,
 ) -> None:
@@ -74,8 +74,6 @@ def demo(
     front, and sends the same multi-tenant chat to both policies. Exit status 1 if any request
     failed.
     """
-    if ledger is not None and not ledger.absolute().parent.is_dir():
-        raise click.UsageError(f"--ledger {ledger}: there is no such folder")
     try:
         from prefold.proxy.demo.compressing import GateOptions
         from prefold.proxy.demo.run import DemoOptions, run_demo, show_gate
@@ -87,6 +85,7 @@ def demo(
     from prefold.backends.wheel_cache import FetchError
     from prefold.proxy.demo.arm import DemoError
 
+    ledger = None if ledger_file is None else Path(ledger_file)
     options = DemoOptions(
         requests=requests,
         tenants=tenants,

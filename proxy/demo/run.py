@@ -62,8 +62,6 @@ def run_demo(
     `json_file` "-" is standard output, and then everything else goes to standard error.
     """
     console = Console(stderr=json_file == "-")
-    if json_file not in (None, "-") and not Path(json_file).absolute().parent.is_dir():
-        raise DemoError(f"--json {json_file}: there is no such folder")
     if missing := missing_cpu_features():
         raise DemoError(f"the embedded engine needs a CPU with {', '.join(missing)}")
     paths = _fetch(console)
