@@ -201,15 +201,15 @@ def report_from_usage(usage: Usage | None) -> PromptReport:
         return PromptReport()
     details = usage.prompt_tokens_details
     return PromptReport(
-        prompt_tokens=_count(usage.prompt_tokens),
-        cached_tokens=None if details is None else _count(details.cached_tokens),
-        completion_tokens=_count(usage.completion_tokens),
+        prompt_tokens=count(usage.prompt_tokens),
+        cached_tokens=None if details is None else count(details.cached_tokens),
+        completion_tokens=count(usage.completion_tokens),
     )
 
 
-def _count(tokens: int | None) -> int | None:
-    """A negative count is none."""
-    return tokens if tokens is not None and tokens >= 0 else None
+def count(tokens: int | None) -> int | None:
+    """A negative count is none, nor is one that not every reader of JSON takes for an integer."""
+    return tokens if tokens is not None and 0 <= tokens < 2**53 else None
 
 
 async def listed_models(endpoint: Endpoint) -> tuple[dict[str, Any], ...] | None:

@@ -13,6 +13,7 @@ from prefold.backends.engine import (
     SlotCapacity,
     Timings,
     Usage,
+    count,
     int_list,
     listed_models,
     report_from_usage,
@@ -79,12 +80,12 @@ class LlamaCpp:
     def report(self, usage: Usage | None, timings: Timings | None) -> PromptReport:
         if timings is None or timings.cache_n is None or timings.prompt_n is None:
             return report_from_usage(usage)
-        if min(timings.cache_n, timings.prompt_n) < 0:
+        if count(timings.cache_n) is None or count(timings.prompt_n) is None:
             return PromptReport()
         return PromptReport(
             prompt_tokens=timings.cache_n + timings.prompt_n,
             cached_tokens=timings.cache_n,
-            completion_tokens=timings.predicted_n,
+            completion_tokens=count(timings.predicted_n),
             prefill_s=None if timings.prompt_ms is None else timings.prompt_ms / 1000,
         )
 

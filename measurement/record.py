@@ -5,7 +5,7 @@ No prompt text, no token ids. Unknown is None, never zero.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from itertools import pairwise
 
@@ -23,7 +23,7 @@ class RequestOutcome(StrEnum):
     CUT_OFF = "cut_off"  # by us: the process ended
 
 
-class RequestRecord(msgspec.Struct, kw_only=True):
+class RequestRecord(msgspec.Struct, kw_only=True, gc=False):
     """Filled along the pipeline by its one owner, read-only after that.
 
     Moments are seconds of one monotonic clock (time.perf_counter); `matched` and `chosen` are the
@@ -46,7 +46,7 @@ class RequestRecord(msgspec.Struct, kw_only=True):
     outcome: RequestOutcome = RequestOutcome.REJECTED
     status: int = 0
     attempts: int = 0
-    failed_backends: list[str] = msgspec.field(default_factory=list)
+    failed_backends: Sequence[str] = ()
     """Those of the attempts before the last one."""
     streamed: bool = False
     tenant: str = ""
@@ -98,17 +98,20 @@ class RequestRecord(msgspec.Struct, kw_only=True):
     headers: float | None = None
     first_event: float | None = None
     """Of a stream that is understood; else the first bytes of an answer, or all of it."""
-    tokens: list[float] = msgspec.field(default_factory=list)
-    token_kinds: list[tuple[int, str]] = msgspec.field(default_factory=list)
+    tokens: Sequence[float] = ()
+    token_kinds: Sequence[tuple[int, str]] = ()
     """From which of the tokens on they are of which kind."""
-    other_events: list[tuple[float, str]] = msgspec.field(default_factory=list)
+    other_events: Sequence[tuple[float, str]] = ()
     """Of a stream, those that carry no token, with their kinds."""
     end: float | None = None
 
     prefix_tokens: int | None = None
     """Length of the prompt that the next are the blocks of, in tokens, or in four bytes each."""
-    blocks: list[int] = msgspec.field(default_factory=list)
-    """Keys of the beginnings of the prompt, one for each full block; meant for keyed digests."""
+    blocks: Sequence[int] = ()
+    """Keys of the beginnings of the prompt, one for each full block but the last; meant for keyed
+    digests. Prompts share such lists: do not change one."""
+    last_block: int | None = None
+    """Likewise, of all full blocks; None: there is none."""
     conversation: int | None = None
     """Likewise a key."""
     divergence: Divergence | None = None

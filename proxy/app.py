@@ -27,6 +27,7 @@ from prefold.proxy.catalog import ModelCatalog
 from prefold.proxy.compression.forms import Forms
 from prefold.proxy.compression.shared_figures import SharedSegmentMetrics
 from prefold.proxy.compression.wiring import Compressing, compressing, wanted
+from prefold.proxy.conversations import Conversations
 from prefold.proxy.documents.order import DocumentOrders
 from prefold.proxy.feedback import Feedback
 from prefold.proxy.fleet import Fleet
@@ -167,10 +168,11 @@ async def build(
             except Exception as error:  # noqa: BLE001 - a fault in the books fails no request
                 log.error("a request could not be recorded: %s", type(error).__name__)
 
-        conversations = LedgerNotes(secret, settings.routing.session_headers)
-        notes = conversations if settings.ledger.path and settings.ledger.digests else None
+        conversations = Conversations(secret)
+        wanted_notes = settings.ledger.path and settings.ledger.digests
+        notes = LedgerNotes(conversations) if wanted_notes else None
         slices = slices_of(settings, secret)
-        arms = Arms(secret, conversations.conversation, arms_of(settings.arms))
+        arms = Arms(secret, conversations.key, arms_of(settings.arms))
         fleet = Fleet(
             index=index,
             catalog=catalog,

@@ -13,15 +13,14 @@ from hashlib import blake2b
 from math import log
 from typing import NamedTuple
 
-from multidict import CIMultiDictProxy
 from xxhash import xxh3_64_intdigest
 
 from prefold.backends.backend import Backend
 from prefold.proxy.openai import Body
 from prefold.proxy.routing import Policy
 
-Conversation = Callable[[Body, CIMultiDictProxy[str], str, str], int | None]
-"""The key that the turns of a conversation share, of body, headers, tenant and model."""
+Conversation = Callable[[Body, str | None, str, str], int | None]
+"""The key that the turns of a conversation share, of body, session, tenant and model."""
 
 
 class Arm(NamedTuple):

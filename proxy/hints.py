@@ -24,18 +24,20 @@ class Hints:
         self._prompt_cache_key = prompt_cache_key
         self._headers = tuple(istr(name) for name in session_headers)
 
-    def affinity(
-        self, headers: CIMultiDictProxy[str], prompt_cache_key: Any, seed: int
-    ) -> int | None:
+    def session(self, headers: CIMultiDictProxy[str]) -> str | None:
+        """By whose name a client says what belongs together in its headers; None: it does not."""
+        for name in self._headers:
+            value = headers.get(name)
+            if value:
+                return value
+        return None
+
+    def affinity(self, session: str | None, prompt_cache_key: Any, seed: int) -> int | None:
         """The same for requests of one namespace with the same hint; None where there is none. Only
         a text is one: what an engine would refuse is its to refuse."""
         if self._prompt_cache_key and prompt_cache_key and isinstance(prompt_cache_key, str):
             return _digest(prompt_cache_key, seed)
-        for name in self._headers:
-            value = headers.get(name)
-            if value:
-                return _digest(value, seed)
-        return None
+        return None if session is None else _digest(session, seed)
 
 
 def _digest(value: str, seed: int) -> int:

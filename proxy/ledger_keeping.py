@@ -48,9 +48,8 @@ def ledger_of(
     return Ledger(
         Path(ledger.path),
         bounds=Bounds(max_bytes=ledger.max_mib * 2**20, max_age_s=ledger.max_age_days * DAY_S),
-        rules=RowRules(
-            digests=Digests(secret), labels=Labels(backends), token_times=ledger.token_times
-        ),
+        rules=RowRules(digests=Digests(secret), token_times=ledger.token_times),
+        labels=Labels(backends),
         samples=None if pool is None else lambda now: samples_of(pool, now),
     )
 
@@ -74,20 +73,19 @@ def sample_of(backend: Upstream, now: float) -> EngineSample:
 
 
 class Labels:
-    """Of a backend, as JSON; made anew when the backends change. For one thread."""
+    """Of each backend, as a JSON object; made anew when the backends change. For one thread."""
 
     def __init__(self, backends: Backends) -> None:
         self._backends = backends
         self._known: tuple[Backend, ...] = ()
-        self._labels: dict[str, str] = {}
+        self._labels: str | None = None
 
-    def __call__(self, name: str) -> str | None:
+    def __call__(self) -> str | None:
+        """None where none has any."""
         backends = self._backends()
         if backends is not self._known:
             self._known = backends
-            self._labels = {
-                backend.name: msgspec.json.encode(backend.labels, order="sorted").decode()
-                for backend in backends
-                if backend.labels
-            }
-        return self._labels.get(name)
+            labels = {backend.name: backend.labels for backend in backends if backend.labels}
+            made = msgspec.json.encode(labels, order="sorted").decode()
+            self._labels = made if labels else None
+        return self._labels

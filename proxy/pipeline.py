@@ -123,7 +123,11 @@ class Pipeline:
             await self._answer(call, request.answer, exchange, record)
         finally:
             exchange.close()
-            if self._notes is not None and call.prompt is not None:
+            if (
+                self._notes is not None
+                and call.prompt is not None
+                and call.prompt.whole is not None
+            ):
                 self._notes.prompt(call.prompt, record)
 
     async def _open(self, call: Call, out: Answer, record: RequestRecord) -> Exchange:

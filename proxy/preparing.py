@@ -40,7 +40,7 @@ from prefold.proxy.uploads import Upload, is_upload
 class PreparingOptions:
     """`secret` seeds the keys of the index. `isolate`: tenants are kept apart, in the engines too;
     `tenant_header` ("": none) separates users further. `pinned_backend` ("": none) holds what is
-    stored: files, batches and the like. `hints` and `masks`, where there are any, settle ties."""
+    stored: files, batches and the like. `hints`, and `masks` where there are any, settle ties."""
 
     secret: bytes
     isolate: bool
@@ -49,7 +49,7 @@ class PreparingOptions:
     bounds: openai.Bounds
     max_body_bytes: int
     max_upload_bytes: int
-    hints: Hints | None = None
+    hints: Hints
     masks: Masks | None = None
     documents: Documents | None = None
     """None: they stay in the order that they come in."""
@@ -94,9 +94,10 @@ class Preparing:
         record.model = self._catalog.resolve(body.model, self._pool.models())
         record.streamed = bool(body.stream)
         tenant = self._spaces.tenant(request.tenant, request.headers)
+        session = self._options.hints.session(request.headers)
         arm = None
         if self._arms is not None and self._arms.there:
-            arm = self._arm(self._arms, request, body, record, tenant)
+            arm = self._arm(self._arms, session, body, record, tenant)
         elif self._slices is not None:
             arm = _arm_now(self._slices, record)
         order = ""
@@ -104,20 +105,20 @@ class Preparing:
             raw, body, order = self._arrange(request, raw, body, record, tenant)
         record.parsed = self._clock()
         salt = self._spaces.salt(tenant, body.cache_salt)
-        encoded = await self._encode(request, body, record, tenant, salt)
+        encoded = await self._encode(session, body, record, tenant, salt)
         record.encoded = self._clock()
         if self._divergences is not None:
             seed = self._spaces.seed(record.model, body.cache_salt, tenant)
             record.divergence = self._divergences.look(body, len(raw), seed, encoded)
         if self._notes is not None and record.conversation is None:
-            record.conversation = self._notes.conversation(
-                body, request.headers, tenant, record.model
-            )
+            record.conversation = self._notes.conversation(body, session, tenant, record.model)
         shortened = ""
         if self._compression is not None:
             raw, encoded, shortened = await self._shorten(
                 self._compression, request, raw, body, record, encoded, tenant, salt, arm
             )
+        if self._notes is not None:
+            self._notes.prompt(encoded, record)
         if body.model is not None and body.model != record.model:
             raw = openai.with_member(raw, "model", json.dumps(record.model))
         protocol = protocol_of(kind.path)
@@ -142,10 +143,10 @@ class Preparing:
         )
 
     def _arm(
-        self, arms: Arms, request: Request, body: Body, record: RequestRecord, tenant: str
+        self, arms: Arms, session: str | None, body: Body, record: RequestRecord, tenant: str
     ) -> Arm | None:
         """None where no conversation is known: what belongs together could not be kept together."""
-        key = arms.conversation(body, request.headers, tenant, record.model)
+        key = arms.conversation(body, session, tenant, record.model)
         if key is None:
             return None
         if self._notes is not None:  # otherwise the ledger is to hold none
@@ -195,7 +196,8 @@ class Preparing:
 
         async def encode(shorter: bytes) -> Prompt:
             other = openai.parse(type(body), shorter, self._options.bounds)
-            return await self._encode(request, other, record, tenant, salt)
+            session = self._options.hints.session(request.headers)
+            return await self._encode(session, other, record, tenant, salt)
 
         sent = await compression.sent(
             Asked(
@@ -280,7 +282,7 @@ class Preparing:
         )
 
     async def _encode(
-        self, request: Request, body: Body, record: RequestRecord, tenant: str, salt: str | None
+        self, session: str | None, body: Body, record: RequestRecord, tenant: str, salt: str | None
     ) -> Prompt:
         seed = self._spaces.seed(record.model, body.cache_salt, tenant)
         encoder = self._catalog.encoder(record.model)
@@ -290,7 +292,7 @@ class Preparing:
             told = self._spaces.engine_seed(
                 self._adapter(record.model), body.cache_salt if salt is None else salt
             )
-        affinity, parts = self._affinity(request, body, record.model, seed)
+        affinity, parts = self._affinity(session, body, record.model, seed)
         encoded = await prompt.encode(
             body, encoder, seed, modes, self._chains, told, affinity=affinity, parts=parts
         )
@@ -298,15 +300,13 @@ class Preparing:
         return encoded
 
     def _affinity(
-        self, request: Request, body: Body, model: str, seed: int
+        self, session: str | None, body: Body, model: str, seed: int
     ) -> tuple[int | None, list[Any] | None]:
         """What settles near-ties in place of the prompt's beginning: what the client says, else the
         beginning less what is masked. And the prompt's parts less what the engine takes out; None
         for what is as it is."""
-        hints, masks = self._options.hints, self._options.masks
-        affinity, parts = None, None
-        if hints is not None:
-            affinity = hints.affinity(request.headers, body.prompt_cache_key, seed)
+        masks, parts = self._options.masks, None
+        affinity = self._options.hints.affinity(session, body.prompt_cache_key, seed)
         if masks is not None and (masked := masks.look(model, body.key_parts())) is not None:
             affinity = masked.affinity(seed) if affinity is None else affinity
             parts = masked.parts

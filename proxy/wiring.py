@@ -163,10 +163,8 @@ def divergences_of(settings: Settings, secret: bytes) -> Divergences | None:
     return Divergences(secret, given.divergence_share) if given.divergence else None
 
 
-def hints_of(settings: Settings) -> Hints | None:
+def hints_of(settings: Settings) -> Hints:
     routing = settings.routing
-    if not (routing.prompt_cache_key or routing.session_headers):
-        return None
     return Hints(prompt_cache_key=routing.prompt_cache_key, session_headers=routing.session_headers)
 
 

@@ -5,21 +5,25 @@ Knows nothing of how a row came about: that is `row`.
 
 from __future__ import annotations
 
+import math
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from heapq import heappop, heappush
+from itertools import accumulate, zip_longest
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import msgspec
-import numpy as np
 
-from prefold.measurement.ledger.digests import DIGEST_BYTES
+from prefold.measurement.ledger.digests import HEX
+from prefold.measurement.ledger.row import ORDER, US
 from prefold.measurement.ledger.samples import EngineSample
-from prefold.measurement.ledger.schema import VERSION, LedgerError, columns, version_of
+from prefold.measurement.ledger.schema import VERSION, LedgerError, open_for_writing, version_of
 
-PAGE_ROWS = 512
+PAGE_PACKS = 8
 """Read at once: a reader that pauses must not hold the file's log."""
 COLUMNS = (
     "id", "received", "request_id", "endpoint", "model", "backend", "labels", "tenant", "arm",
@@ -117,78 +121,64 @@ class LedgerRow(msgspec.Struct, frozen=True, kw_only=True):
 class LedgerReader:
     """Of one file, opened for reading only. Every method raises LedgerError."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        """Use `open_ledger`."""
+    def __init__(self, connection: sqlite3.Connection, version: int) -> None:
+        """Use `open_ledger`. `version` is that of the file."""
         self._connection = connection
-        self.version = version_of(connection)
-        there = set(columns(connection))
-        self._select = ", ".join(name if name in there else "NULL" for name in COLUMNS)
+        self.version = version
 
     def rows(
         self, *, since: float | None = None, until: float | None = None
     ) -> Iterator[LedgerRow]:
         """Of requests received from `since` on and before `until`, seconds since 1970, in the order
         of their ends."""
-        # An id is never earlier than the request's end, nor that than its beginning.
-        last = -1 if since is None else round(since * 1e6) - 1
-        query = (
-            f"SELECT {self._select} FROM requests"
-            " WHERE id > ? AND received >= ? AND received < ? ORDER BY id LIMIT ?"
-        )
-        first, end = max(last + 1, 0), 2**63 - 1 if until is None else round(until * 1e6)
-        while page := self._fetch(query, (last, first, end, PAGE_ROWS)):
-            yield from map(_read, page)
-            last = page[-1][0]
+        first = -math.inf if since is None else since
+        end = math.inf if until is None else until
+        for pack in self._packs(since):
+            yield from (row for row in _rows_of(pack) if first <= row.received < end)
 
     def rows_by_arrival(self, *, since: float | None = None) -> Iterator[LedgerRow]:
         """In the order in which requests came, as a trace has them."""
-        first = 0 if since is None else round(since * 1e6)
-        moments = self._fetch(
-            "SELECT received, id FROM requests WHERE id >= ? AND received >= ? ORDER BY received",
-            (first, first),
-        )
-        query = f"SELECT {self._select} FROM requests WHERE id = ?"
-        for _, row_id in moments:
-            # It may have come of age meanwhile.
-            yield from map(_read, self._fetch(query, (row_id,)))
+        # A pack's earliest request may have come long before those of the packs before it.
+        earliest = [
+            received / US
+            for (received,) in self._fetch(
+                "SELECT received FROM packs WHERE id + requests > ? ORDER BY id", (_us(since),)
+            )
+        ]
+        to_come = list(accumulate(reversed(earliest), min))[:-1]
+        held: list[tuple[float, int, LedgerRow]] = []
+        for pack in self._packs(since):
+            for row in _rows_of(pack):
+                if since is None or row.received >= since:
+                    heappush(held, (row.received, row.id, row))
+            until = to_come.pop() if to_come else -math.inf
+            while held and held[0][0] < until:
+                yield heappop(held)[2]
+        yield from (row for _, _, row in sorted(held, key=itemgetter(0, 1)))
 
     def has_arms(self, *, since: float | None = None) -> bool:
         """Whether any request received since then was given an arm of an experiment."""
-        [[found]] = self._fetch(
-            "SELECT EXISTS(SELECT 1 FROM requests WHERE arm IS NOT NULL AND received >= ?)",
-            (0 if since is None else round(since * 1e6),),
-        )
-        return bool(found)
+        return self._has("arm IS NOT NULL", since)
 
     def has_slices(self, *, since: float | None = None) -> bool:
         """Whether any of these arms was one of a time slice."""
-        if "slice_start" not in columns(self._connection):
-            return False
-        [[found]] = self._fetch(
-            "SELECT EXISTS(SELECT 1 FROM requests WHERE slice_start IS NOT NULL"
-            " AND arm IS NOT NULL AND received >= ?)",
-            (0 if since is None else round(since * 1e6),),
-        )
-        return bool(found)
+        return self._has("slice_start IS NOT NULL AND arm IS NOT NULL", since)
 
     def engine_samples(self, *, since: float | None = None) -> list[EngineSample]:
-        """In order of time; none of a file of version 1."""
-        if not columns(self._connection, "engine_samples"):
-            return []
+        """In order of time."""
         names = EngineSample.__struct_fields__
         found = self._fetch(
             f"SELECT {', '.join(names)} FROM engine_samples WHERE at >= ? ORDER BY at",
-            (0 if since is None else round(since * 1e6),),
+            (_us(since),),
         )
         return [
-            EngineSample(**{**dict(zip(names, row, strict=True)), "at": row[0] / 1e6})
+            EngineSample(**{**dict(zip(names, row, strict=True)), "at": row[0] / US})
             for row in found
         ]
 
     def info(self) -> LedgerInfo:
-        [[count, first, last]] = self._fetch(
-            "SELECT count(*), min(received), max(received) FROM requests", ()
-        )
+        [[count, first]] = self._fetch("SELECT sum(requests), min(received) FROM packs", ())
+        [[last]] = self._fetch("SELECT max(received) FROM requests", ())
         outcomes = self._fetch(
             "SELECT outcome, count(*) FROM requests GROUP BY outcome ORDER BY outcome", ()
         )
@@ -198,12 +188,31 @@ class LedgerReader:
         )
         return LedgerInfo(
             version=self.version,
-            rows=count,
+            rows=count or 0,
             bytes=pages * size,
-            first_received=None if first is None else first / 1e6,
-            last_received=None if last is None else last / 1e6,
+            first_received=None if first is None else first / US,
+            last_received=None if last is None else last / US,
             outcomes=dict(outcomes),
         )
+
+    def _packs(self, since: float | None) -> Iterator[_Pack]:
+        """Those that may hold requests of that time: an id is never earlier than the request's end,
+        nor that than its beginning."""
+        query = (
+            "SELECT id, clock, labels, blocks, rows FROM packs"
+            " WHERE id + requests > ? AND id > ? ORDER BY id LIMIT ?"
+        )
+        last = -1
+        while page := self._fetch(query, (_us(since), last, PAGE_PACKS)):
+            yield from page
+            last = page[-1][0]
+
+    def _has(self, condition: str, since: float | None) -> bool:
+        [[found]] = self._fetch(
+            f"SELECT EXISTS(SELECT 1 FROM requests WHERE {condition} AND received >= ?)",
+            (_us(since),),
+        )
+        return bool(found)
 
     def _fetch(self, query: str, values: tuple[int, ...]) -> list[Any]:
         try:
@@ -225,68 +234,147 @@ class LedgerInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 @contextmanager
 def open_ledger(path: Path) -> Iterator[LedgerReader]:
-    """Also a file of an earlier version: columns that it lacks are None. Raises LedgerError."""
+    """A file of an earlier version is read as a copy that is brought to this one; what it lacks is
+    None. Raises LedgerError."""
     if not path.is_file():
         raise LedgerError(f"{path}: no such file")
-    try:
-        connection = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=5.0)
-    except sqlite3.Error as error:
-        raise LedgerError(f"{path}: {error}") from None
-    try:
-        reader = LedgerReader(connection)
-        if not reader.version:
-            raise LedgerError("nothing is in it yet: a proxy whose ledger.path it is writes it")
-        if not 0 < reader.version <= VERSION:
-            raise LedgerError(f"it is of version {reader.version}; this prefold knows {VERSION}")
-        yield reader
-    except (sqlite3.Error, LedgerError) as error:
-        foreign = getattr(error, "sqlite_errorname", "") == "SQLITE_NOTADB"
-        raise LedgerError(f"{path}: {'it is no ledger' if foreign else error}") from None
-    finally:
-        connection.close()
+    with ExitStack() as stack:
+        try:
+            address = f"file:{quote(str(path))}?mode=ro"
+            connection = _closing(stack, sqlite3.connect(address, uri=True, timeout=5.0))
+            version = version_of(connection)
+            if not version:
+                raise LedgerError("nothing is in it yet: a proxy whose ledger.path it is writes it")
+            if version > VERSION:
+                raise LedgerError(f"it is of version {version}; this prefold knows {VERSION}")
+            if version < VERSION:
+                connection = _copy(stack, connection)
+            yield LedgerReader(connection, version)
+        except (sqlite3.Error, LedgerError) as error:
+            foreign = getattr(error, "sqlite_errorname", "") == "SQLITE_NOTADB"
+            raise LedgerError(f"{path}: {'it is no ledger' if foreign else error}") from None
 
 
-def _read(row: tuple[Any, ...]) -> LedgerRow:
-    named: dict[str, Any] = dict(zip(COLUMNS, row, strict=True))
-    made = {name: value for name, value in named.items() if not name.endswith("_us")}
-    for name, value in named.items():
-        if name.endswith("_us"):
-            made[name.removesuffix("_us")] = _seconds(value)
-    gaps = made.pop("token_gaps")
-    blocks = made["blocks"] or b""
-    others: list[tuple[int, str]] = _json(made["other_events"], list[tuple[int, str]], [])
-    return LedgerRow(
-        **{
-            **made,
-            "received": made["received"] / 1e6,
-            "slice_start": _seconds(made["slice_start"]),
-            "round_start": _seconds(made["round_start"]),
-            "streamed": bool(made["streamed"]),
-            "labels": _json(made["labels"], dict[str, str], {}),
-            "tokens": moments(named["first_token_us"], named["last_token_us"], gaps),
-            "token_kinds": _json(made["token_kinds"], list[tuple[int, str]], []),
-            "other_events": [(moment / 1e6, kind) for moment, kind in others],
-            "blocks": [
-                blocks[at : at + DIGEST_BYTES] for at in range(0, len(blocks), DIGEST_BYTES)
-            ],
-        }
-    )
+def _closing(stack: ExitStack, connection: sqlite3.Connection) -> sqlite3.Connection:
+    stack.callback(connection.close)
+    return connection
 
 
-def _seconds(us: int | None) -> float | None:
-    return None if us is None else us / 1e6
+def _copy(stack: ExitStack, connection: sqlite3.Connection) -> sqlite3.Connection:
+    """Of this version. In a file that has no name: SQLite deletes it when it is closed."""
+    copy = _closing(stack, sqlite3.connect("", isolation_level=None))
+    connection.backup(copy)
+    open_for_writing(copy)
+    return copy
+
+
+_Pack = tuple[int, float, str | None, str | None, str]
+_decode_rows = msgspec.json.Decoder(list[list[Any]]).decode
+
+
+def _rows_of(pack: _Pack) -> Iterator[LedgerRow]:
+    first, clock, labels, blocks, rows = pack
+    known = _json(labels, dict[str, dict[str, str]], {})
+    digests = [_parted(some) for some in _json(blocks, list[str], [])]
+    for number, values in enumerate(_decode_rows(rows), first):
+        row = dict(zip_longest(ORDER, values))
+        row["labels"] = known.get(row["backend"], {})
+        row["blocks"] = _blocks(row, digests)
+        yield _row(number, row, clock)
 
 
 def _json(text: str | None, kind: Any, default: Any) -> Any:
     return default if text is None else msgspec.json.decode(text, type=kind)
 
 
-def moments(first_us: int | None, last_us: int | None, gaps: bytes | None) -> list[float]:
-    """Seconds."""
-    if first_us is None or last_us is None:
+def _blocks(row: dict[str, Any], digests: list[list[bytes]]) -> list[bytes]:
+    if row["last_block"] is None:
+        return []
+    before = [] if row["blocks"] is None else digests[row["blocks"]]
+    return [*before, bytes.fromhex(row["last_block"])]
+
+
+def _parted(digests: str) -> list[bytes]:
+    return [bytes.fromhex(digests[at : at + HEX]) for at in range(0, len(digests), HEX)]
+
+
+def _row(number: int, row: dict[str, Any], clock: float) -> LedgerRow:
+    start = row["received"]
+
+    def after(name: str) -> float | None:
+        return None if row[name] is None else _whole_us(row[name] - start)
+
+    def span(name: str) -> float | None:
+        return None if row[name] is None else _whole_us(row[name])
+
+    first, last = after("first_token"), after("last_token")
+    original = row["encoded_tokens"]
+    return LedgerRow(
+        id=number,
+        received=_whole_us(start + clock),
+        request_id=row["request_id"] or None,
+        endpoint=row["endpoint"],
+        model=row["model"] or None,
+        backend=row["backend"] or None,
+        labels=row["labels"],
+        tenant=row["tenant"] or None,
+        arm=row["arm"],
+        mode=row["mode"] or None,
+        reason=row["reason"] or None,
+        outcome=row["outcome"],
+        error=row["error"] or None,
+        status=row["status"],
+        attempts=row["attempts"],
+        streamed=bool(row["streamed"]),
+        compression=row["compression"] or None,
+        compression_reason=row["compression_reason"] or None,
+        original_tokens=original,
+        sent_tokens=None if original is None else original - (row["removed_tokens"] or 0),
+        removed_tokens=row["removed_tokens"],
+        prompt_tokens=row["prompt_tokens"],
+        available_tokens=row["available_tokens"],
+        expected_tokens=row["expected_tokens"],
+        reported_tokens=row["reported_tokens"],
+        output_tokens=row["output_tokens"],
+        prefix_tokens=row["prefix_tokens"],
+        parsed=after("parsed"),
+        encoded=after("encoded"),
+        matched=after("matched"),
+        compressed=after("compressed"),
+        leased=after("chosen"),
+        sent=after("sent"),
+        headers=after("headers"),
+        first_event=after("first_event"),
+        first_token=first,
+        last_token=last,
+        end=after("end") or 0.0,
+        predicted=after("predicted_token"),
+        fallback=after("fallback_token"),
+        compressor_waited=span("compressor_waited_s"),
+        compressor_spent=span("compressor_spent_s"),
+        tokens=moments(first, last, row["token_gaps"]),
+        token_kinds=[(at, kind) for at, kind in row["token_kinds"] or ()],
+        other_events=[(us / US, kind) for us, kind in row["other_events"] or ()],
+        blocks=row["blocks"],
+        conversation=None if row["conversation"] is None else bytes.fromhex(row["conversation"]),
+        slice_start=span("slice_start"),
+        round_start=span("round_start"),
+    )
+
+
+def _us(since: float | None) -> int:
+    return 0 if since is None else round(since * US)
+
+
+def _whole_us(seconds: float) -> float:
+    return round(seconds * US) / US
+
+
+def moments(first: float | None, last: float | None, gaps: Sequence[int] | None) -> list[float]:
+    """Seconds, as `first` and `last`; `gaps` are microseconds."""
+    if first is None or last is None:
         return []
     if gaps is None:
-        return [first_us / 1e6] if first_us == last_us else [first_us / 1e6, last_us / 1e6]
-    after = first_us + np.frombuffer(gaps, dtype="<u4").astype(np.int64).cumsum()
-    made: list[float] = [first_us / 1e6, *(after / 1e6).tolist()]
-    return made
+        return [first] if first == last else [first, last]
+    us = round(first * US)
+    return [moment / US for moment in accumulate(gaps, initial=us)]

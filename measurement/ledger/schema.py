@@ -1,8 +1,7 @@
 """The ledger's tables, and how files of earlier versions become this one.
 
-What requests have in common (model, backend, outcome and the like) stands once in `kinds`, moments
-are one JSON list, and the view `requests` is what a reader looks at: to write 20 values costs about
-a third of what it costs to write 40. What the view's columns are is documented in docs/ledger.md,
+Requests that were written together are one row of `packs`, a JSON list of them, and the view
+`requests` is what a person looks at. What the view's columns are is documented in docs/ledger.md,
 which a test holds to this file.
 
 `PRAGMA user_version` holds the version; `PRAGMA application_id` marks a file as a ledger.
@@ -11,11 +10,48 @@ which a test holds to this file.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+
+from prefold.measurement.ledger.repacking import packs_of
+from prefold.measurement.ledger.row import ORDER, Pack
 
 APPLICATION_ID = 0x70666C64  # "pfld"
 
-MIGRATIONS: tuple[str, ...] = (
+Step = str | Callable[[sqlite3.Connection], None]
+"""Statements, parted by semicolons, or what makes them."""
+
+
+def _repack(connection: sqlite3.Connection) -> None:
+    connection.execute(
+        """
+        CREATE TABLE packs (
+            id INTEGER PRIMARY KEY,
+            requests INTEGER NOT NULL,
+            received INTEGER NOT NULL,
+            clock REAL NOT NULL,
+            labels TEXT,
+            blocks TEXT,
+            rows TEXT NOT NULL
+        )
+        """
+    )
+    add_packs(connection, packs_of(connection))
+    connection.execute("DROP TABLE request_rows")
+    connection.execute("DROP TABLE kinds")
+
+
+def add_packs(connection: sqlite3.Connection, packs: Iterable[Pack]) -> None:
+    """The id of a pack is that of its first request, and the next ones follow."""
+    latest = connection.execute("SELECT id + requests FROM packs ORDER BY id DESC LIMIT 1")
+    free = next(latest, (0,))[0]
+    latest.close()
+    for pack in packs:
+        row_id = max(free, pack.ended)
+        connection.execute("INSERT INTO packs VALUES (?, ?, ?, ?, ?, ?, ?)", (row_id, *pack[1:]))
+        free = row_id + pack.requests
+
+
+MIGRATIONS: tuple[Step, ...] = (
     """
     CREATE TABLE kinds (
         kind INTEGER PRIMARY KEY,
@@ -53,30 +89,6 @@ MIGRATIONS: tuple[str, ...] = (
         blocks BLOB,
         conversation BLOB
     );
-    CREATE VIEW requests AS SELECT
-        id, received, request_id,
-        endpoint, model, backend, labels, tenant, arm, mode, reason,
-        outcome, error, status, attempts, streamed,
-        original_tokens,
-        original_tokens - ifnull(removed_tokens, 0) AS sent_tokens,
-        removed_tokens,
-        prompt_tokens, available_tokens, expected_tokens, reported_tokens, output_tokens,
-        prefix_tokens,
-        json_extract(moments, '$[0]') AS parsed_us,
-        json_extract(moments, '$[1]') AS encoded_us,
-        json_extract(moments, '$[2]') AS matched_us,
-        json_extract(moments, '$[3]') AS compressed_us,
-        json_extract(moments, '$[4]') AS leased_us,
-        json_extract(moments, '$[5]') AS sent_us,
-        json_extract(moments, '$[6]') AS headers_us,
-        json_extract(moments, '$[7]') AS first_event_us,
-        json_extract(moments, '$[8]') AS first_token_us,
-        json_extract(moments, '$[9]') AS last_token_us,
-        json_extract(moments, '$[10]') AS end_us,
-        json_extract(moments, '$[11]') AS predicted_us,
-        json_extract(moments, '$[12]') AS fallback_us,
-        token_gaps, token_kinds, other_events, blocks, conversation
-    FROM request_rows JOIN kinds USING (kind);
     """,
     """
     CREATE TABLE engine_samples (
@@ -93,64 +105,12 @@ MIGRATIONS: tuple[str, ...] = (
     """
     ALTER TABLE request_rows ADD COLUMN slice_start INTEGER;
     ALTER TABLE request_rows ADD COLUMN round_start INTEGER;
-    DROP VIEW requests;
-    CREATE VIEW requests AS SELECT
-        id, received, request_id,
-        endpoint, model, backend, labels, tenant, arm, mode, reason,
-        outcome, error, status, attempts, streamed,
-        original_tokens,
-        original_tokens - ifnull(removed_tokens, 0) AS sent_tokens,
-        removed_tokens,
-        prompt_tokens, available_tokens, expected_tokens, reported_tokens, output_tokens,
-        prefix_tokens,
-        json_extract(moments, '$[0]') AS parsed_us,
-        json_extract(moments, '$[1]') AS encoded_us,
-        json_extract(moments, '$[2]') AS matched_us,
-        json_extract(moments, '$[3]') AS compressed_us,
-        json_extract(moments, '$[4]') AS leased_us,
-        json_extract(moments, '$[5]') AS sent_us,
-        json_extract(moments, '$[6]') AS headers_us,
-        json_extract(moments, '$[7]') AS first_event_us,
-        json_extract(moments, '$[8]') AS first_token_us,
-        json_extract(moments, '$[9]') AS last_token_us,
-        json_extract(moments, '$[10]') AS end_us,
-        json_extract(moments, '$[11]') AS predicted_us,
-        json_extract(moments, '$[12]') AS fallback_us,
-        token_gaps, token_kinds, other_events, blocks, conversation, slice_start, round_start
-    FROM request_rows JOIN kinds USING (kind);
     """,
     """
     ALTER TABLE kinds ADD COLUMN compression TEXT;
     ALTER TABLE kinds ADD COLUMN compression_reason TEXT;
-    DROP VIEW requests;
-    CREATE VIEW requests AS SELECT
-        id, received, request_id,
-        endpoint, model, backend, labels, tenant, arm, mode, reason,
-        outcome, error, status, attempts, streamed,
-        compression, compression_reason,
-        original_tokens,
-        original_tokens - ifnull(removed_tokens, 0) AS sent_tokens,
-        removed_tokens,
-        prompt_tokens, available_tokens, expected_tokens, reported_tokens, output_tokens,
-        prefix_tokens,
-        json_extract(moments, '$[0]') AS parsed_us,
-        json_extract(moments, '$[1]') AS encoded_us,
-        json_extract(moments, '$[2]') AS matched_us,
-        json_extract(moments, '$[3]') AS compressed_us,
-        json_extract(moments, '$[4]') AS leased_us,
-        json_extract(moments, '$[5]') AS sent_us,
-        json_extract(moments, '$[6]') AS headers_us,
-        json_extract(moments, '$[7]') AS first_event_us,
-        json_extract(moments, '$[8]') AS first_token_us,
-        json_extract(moments, '$[9]') AS last_token_us,
-        json_extract(moments, '$[10]') AS end_us,
-        json_extract(moments, '$[11]') AS predicted_us,
-        json_extract(moments, '$[12]') AS fallback_us,
-        json_extract(moments, '$[13]') AS compressor_waited_us,
-        json_extract(moments, '$[14]') AS compressor_spent_us,
-        token_gaps, token_kinds, other_events, blocks, conversation, slice_start, round_start
-    FROM request_rows JOIN kinds USING (kind);
     """,
+    _repack,
 )
 """Step N takes a file from version N to version N + 1; version 0 is an empty file. Never change one
 that was released: add another."""
@@ -158,11 +118,72 @@ that was released: add another."""
 VERSION = len(MIGRATIONS)
 
 
+def _value(name: str) -> str:
+    return f"json_extract(one.value, '$[{ORDER.index(name)}]')"
+
+
+def _text(name: str) -> str:
+    return f"nullif({_value(name)}, '') AS {name}"
+
+
+def _us(seconds: str, name: str) -> str:
+    return f"CAST(round(({seconds}) * 1e6) AS INTEGER) AS {name}"
+
+
+def _after(name: str, column: str) -> str:
+    return _us(f"{_value(name)} - {_value('received')}", f"{column}_us")
+
+
+VIEW = (
+    ",\n    ".join(
+        (
+            "CREATE VIEW requests AS SELECT\n    packs.id + one.key AS id",
+            _us(f"{_value('received')} + packs.clock", "received"),
+            *map(_text, ("request_id", "endpoint", "model", "backend")),
+            "(SELECT value FROM json_each(packs.labels)"
+            f" WHERE key = nullif({_value('backend')}, '')) AS labels",
+            *map(_text, ("tenant", "arm", "mode", "reason", "outcome", "error")),
+            *(f"{_value(name)} AS {name}" for name in ("status", "attempts", "streamed")),
+            *map(_text, ("compression", "compression_reason")),
+            f"{_value('encoded_tokens')} AS original_tokens",
+            f"{_value('encoded_tokens')} - ifnull({_value('removed_tokens')}, 0) AS sent_tokens",
+            *(
+                f"{_value(f'{name}_tokens')} AS {name}_tokens"
+                for name in ("removed", "prompt", "available", "expected", "reported")
+            ),
+            *(f"{_value(name)} AS {name}" for name in ("output_tokens", "prefix_tokens")),
+            *(_after(name, name) for name in ("parsed", "encoded", "matched", "compressed")),
+            _after("chosen", "leased"),
+            *(_after(name, name) for name in ("sent", "headers", "first_event")),
+            *(_after(name, name) for name in ("first_token", "last_token")),
+            _us(
+                f"ifnull({_value('end')}, {_value('received')}) - {_value('received')}",
+                "end_us",
+            ),
+            _after("predicted_token", "predicted"),
+            _after("fallback_token", "fallback"),
+            _us(_value("compressor_waited_s"), "compressor_waited_us"),
+            _us(_value("compressor_spent_s"), "compressor_spent_us"),
+            *(
+                f"{_value(name)} AS {name}"
+                for name in ("token_gaps", "token_kinds", "other_events")
+            ),
+            f"ifnull(json_extract(packs.blocks, '$[' || {_value('blocks')} || ']'), '')"
+            f" || {_value('last_block')} AS blocks",
+            f"{_value('conversation')} AS conversation",
+            *(_us(_value(name), name) for name in ("slice_start", "round_start")),
+        )
+    )
+    + "\nFROM packs, json_each(packs.rows) AS one"
+)
+"""Of the tables as they are after the last step."""
+
+
 class LedgerError(Exception):
     """The file is no ledger, or one that this version cannot use; the message says which."""
 
 
-def open_for_writing(connection: sqlite3.Connection, steps: Sequence[str] = MIGRATIONS) -> None:
+def open_for_writing(connection: sqlite3.Connection, steps: Sequence[Step] = MIGRATIONS) -> None:
     """Brings the file to version `len(steps)`, all of the way or not at all, and into WAL mode; one
     that is not ours to write stays as it is. For a connection in autocommit mode. Raises
     LedgerError and sqlite3.Error."""
@@ -174,19 +195,29 @@ def open_for_writing(connection: sqlite3.Connection, steps: Sequence[str] = MIGR
         _migrate(connection, steps)
 
 
-def _migrate(connection: sqlite3.Connection, steps: Sequence[str]) -> None:
+def _migrate(connection: sqlite3.Connection, steps: Sequence[Step]) -> None:
     connection.execute("BEGIN EXCLUSIVE")
     try:
-        # Another process may have done it meanwhile.
-        for step in steps[version_of(connection) :]:
-            for statement in filter(str.strip, step.split(";")):
-                connection.execute(statement)
-        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        connection.execute(f"PRAGMA user_version = {len(steps)}")
+        version = version_of(connection)
+        if version < len(steps):  # another process may have done it meanwhile
+            connection.execute("DROP VIEW IF EXISTS requests")
+            for step in steps[version:]:
+                _take(connection, step)
+            connection.execute(VIEW)
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {len(steps)}")
         connection.execute("COMMIT")
     except BaseException:
         connection.execute("ROLLBACK")
         raise
+
+
+def _take(connection: sqlite3.Connection, step: Step) -> None:
+    if callable(step):
+        step(connection)
+    else:
+        for statement in filter(str.strip, step.split(";")):
+            connection.execute(statement)
 
 
 def version_of(connection: sqlite3.Connection) -> int:

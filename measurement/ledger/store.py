@@ -1,6 +1,6 @@
 """The ledger's file: opened, written in transactions, kept within its bounds. For one thread.
 
-It knows rows, not requests. A process that is killed loses what it had not committed, never the
+It knows packs, not requests. A process that is killed loses what it had not committed, never the
 file: WAL, and no commit is undone by the end of a process.
 """
 
@@ -9,28 +9,21 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
-from functools import lru_cache
-from itertools import chain, islice
 from pathlib import Path
 
-from prefold.measurement.ledger.row import Kind, Row, Value
+from prefold.measurement.ledger.row import Pack
 from prefold.measurement.ledger.samples import EngineSample
-from prefold.measurement.ledger.schema import columns, open_for_writing
+from prefold.measurement.ledger.schema import add_packs, open_for_writing
 
 BUSY_S = 1.0
 WAL_PAGES = 1000
 WAL_BYTES = 4 * 1024 * 1024
-TRIM_ROWS = 8192
+TRIM_PACKS = 8192
 """Deleted at most for each bound at a time: more than is written in between."""
-TRIM_STEP = 512
+TRIM_STEP = 16
 FILES = ("", "-wal", "-shm")
-ROWS_AT_ONCE = 50
-"""For each statement, within SQLite's smallest limit of 999 values. While one runs, the event loop
-has the interpreter; with a row for each statement the two would hand it to each other every row."""
-
-KindNumber = Callable[[Kind], int]
 
 
 class Store:
@@ -49,26 +42,20 @@ class Store:
             self._connection.execute("PRAGMA synchronous = NORMAL")
             self._connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
             self._connection.execute(f"PRAGMA journal_size_limit = {WAL_BYTES}")
-            self._kinds = self._known_kinds()
         except BaseException:
             self._connection.close()
             raise
 
-    def add(self, rows: Callable[[int, KindNumber], Iterable[Row]]) -> None:
-        """All of them or none; `rows` is called with the last id that is there, and what numbers
-        kinds."""
+    def add(self, packs: Iterable[Pack]) -> None:
+        """All of them or none."""
         execute = self._connection.execute
         execute("BEGIN IMMEDIATE")
         try:
-            [last] = execute("SELECT ifnull(max(id), 0) FROM request_rows").fetchone()
-            coming = iter(rows(last, self._number))
-            while some := list(islice(coming, ROWS_AT_ONCE)):
-                execute(_insert(len(some[0]), len(some)), list(chain.from_iterable(some)))
+            add_packs(self._connection, packs)
             execute("COMMIT")
         except BaseException:
             with suppress(sqlite3.Error):  # SQLite itself may have rolled back: a full disk, say
                 execute("ROLLBACK")
-            self._kinds.clear()
             raise
 
     def add_samples(self, samples: Iterable[EngineSample]) -> None:
@@ -88,30 +75,13 @@ class Store:
             "INSERT INTO engine_samples VALUES (?, ?, ?, ?, ?, ?, ?)", rows
         )
 
-    def _number(self, kind: Kind) -> int:
-        number = self._kinds.get(kind)
-        if number is None:
-            if not self._kinds:
-                self._kinds = self._known_kinds()
-            values: list[Value] = [None, *kind]
-            marks = ", ".join("?" * len(values))
-            cursor = self._connection.execute(f"INSERT INTO kinds VALUES ({marks})", values)
-            assert cursor.lastrowid is not None
-            number = self._kinds[kind] = cursor.lastrowid
-        return number
-
-    def _known_kinds(self) -> dict[Kind, int]:
-        names = ", ".join(columns(self._connection, "kinds")[1:])
-        rows = self._connection.execute(f"SELECT kind, {names} FROM kinds")
-        return {row[1:]: row[0] for row in rows}
-
     def trim(self, now: float) -> int:
-        """Deletes the oldest rows beyond the bounds, some at a time; how many. `now` is the wall
+        """Deletes the oldest packs beyond the bounds, some at a time; how many. `now` is the wall
         clock's."""
         deleted = 0
         if self._max_age_s:
-            deleted = self._delete(round((now - self._max_age_s) * 1e6), TRIM_ROWS)
-        for _ in range(TRIM_ROWS // TRIM_STEP):
+            deleted = self._delete(round((now - self._max_age_s) * 1e6), TRIM_PACKS)
+        for _ in range(TRIM_PACKS // TRIM_STEP):
             if self._used_bytes() <= self._max_bytes:
                 break
             deleted += self._delete(2**63 - 1, TRIM_STEP)
@@ -119,15 +89,15 @@ class Store:
             # What engines said goes with the requests of its time.
             self._connection.execute(
                 "DELETE FROM engine_samples"
-                " WHERE at < (SELECT received FROM request_rows ORDER BY id LIMIT 1)"
+                " WHERE at < (SELECT received FROM packs ORDER BY id LIMIT 1)"
             )
         return deleted
 
     def _delete(self, before: int, limit: int) -> int:
-        """The oldest rows whose id is below."""
-        oldest = "SELECT id FROM request_rows WHERE id < ? ORDER BY id LIMIT ?"
+        """The oldest packs whose id is below."""
+        oldest = "SELECT id FROM packs WHERE id < ? ORDER BY id LIMIT ?"
         return self._connection.execute(
-            f"DELETE FROM request_rows WHERE id IN ({oldest})", (before, limit)
+            f"DELETE FROM packs WHERE id IN ({oldest})", (before, limit)
         ).rowcount
 
     def _used_bytes(self) -> int:
@@ -140,12 +110,6 @@ class Store:
 
     def close(self) -> None:
         self._connection.close()
-
-
-@lru_cache(maxsize=2 * ROWS_AT_ONCE)
-def _insert(values: int, rows: int) -> str:
-    row = f"({', '.join('?' * values)})"
-    return f"INSERT INTO request_rows VALUES {', '.join([row] * rows)}"
 
 
 def is_corrupt(error: sqlite3.Error) -> bool:

@@ -11,14 +11,14 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from prefold.measurement.ledger.row import Row, RowRules, id_of, kind_of, row_of
+from prefold.measurement.ledger.row import Pack, RowRules, pack_of
 from prefold.measurement.ledger.samples import EngineSample
 from prefold.measurement.ledger.schema import LedgerError
-from prefold.measurement.ledger.store import KindNumber, Store, is_corrupt, move_aside
+from prefold.measurement.ledger.store import Store, is_corrupt, move_aside
 from prefold.measurement.record import RequestRecord
 
 log = logging.getLogger(__name__)
@@ -30,6 +30,8 @@ SAMPLE_EVERY_S = 5.0
 TRIM_EVERY_S = 60.0
 TRIM_EVERY_ROWS = 1024
 """Whichever comes first: rows of a quiet proxy come of age, too."""
+PACK_ROWS = 128
+"""While their pack is made the event loop waits for the interpreter: about half a millisecond."""
 UNFIT = (OverflowError, UnicodeEncodeError)
 """A record that no row can hold: a count beyond 64 bits, say."""
 
@@ -63,14 +65,18 @@ class Ledger:
         *,
         bounds: Bounds,
         rules: RowRules,
+        labels: Callable[[], str | None],
         clock: Callable[[], float] = time.perf_counter,
         wall: Callable[[], float] = time.time,
         samples: Callable[[float], list[EngineSample]] | None = None,
     ) -> None:
-        """`samples`: asked, by the ledger's thread, for what engines say at that moment."""
+        """Asked by the ledger's thread: `labels`, for those of each backend, as
+        JSON; `samples`,
+        for what engines say at that moment."""
         self._path = path
         self._bounds = bounds
         self._rules = rules
+        self._labels = labels
         self._clock = clock
         self._wall = wall
         self._waiting: deque[RequestRecord] = deque()
@@ -157,7 +163,7 @@ class Ledger:
 
     def _write(self, store: Store, batch: list[RequestRecord]) -> None:
         try:
-            store.add(lambda last, number: self._rows(batch, last, number))
+            store.add(self._packs(batch))
             self._written += len(batch)
             batch.clear()
         except UNFIT:
@@ -166,18 +172,17 @@ class Ledger:
 
     def _write_first(self, store: Store, batch: list[RequestRecord]) -> None:
         try:
-            store.add(lambda last, number: self._rows(batch[:1], last, number))
+            store.add(self._packs(batch[:1]))
             self._written += 1
         except UNFIT:
             self._unfit += 1
         del batch[0]
 
-    def _rows(self, batch: list[RequestRecord], last: int, number: KindNumber) -> Iterator[Row]:
-        rules, offset = self._rules, self._wall() - self._clock()
-        for record in batch:
-            last = id_of(record, offset, last)
-            kind = number(kind_of(record, rules.labels))
-            yield row_of(record, offset, last, kind, rules)
+    def _packs(self, batch: Sequence[RequestRecord]) -> Iterator[Pack]:
+        clock, labels = self._wall() - self._clock(), self._labels()
+        for at in range(0, len(batch), PACK_ROWS):
+            some = batch[at : at + PACK_ROWS]
+            yield pack_of(some, clock=clock, labels=labels, rules=self._rules)
 
     def _failed(self, reason: str, *, corrupt: bool = False) -> None:
         """One line when it begins, none while it lasts."""

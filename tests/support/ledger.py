@@ -15,9 +15,7 @@ SECRET = b"a secret of the tests"
 
 
 def rules(*, secret: bytes = SECRET, token_times: bool = True) -> RowRules:
-    """Backend b0 has labels."""
-    labels = {"b0": '{"gpu":"H200"}'}
-    return RowRules(digests=Digests(secret), labels=labels.get, token_times=token_times)
+    return RowRules(digests=Digests(secret), token_times=token_times)
 
 
 class Clock:
@@ -34,15 +32,23 @@ WALL = 1_800_000_000.0
 
 
 def ledger(path: Path, *, wall: Clock | None = None, **bounds: Any) -> Ledger:
-    """Not started: `write` writes. Its records' clock is 0 at WALL, unless `wall` moves."""
+    """Not started: `write` writes. Its records' clock is 0 at WALL, unless `wall` moves; backend b0
+    has labels."""
     made = Bounds(**{"max_bytes": 2**30, "max_age_s": 0.0, **bounds})
     return Ledger(
-        path, bounds=made, rules=rules(), clock=Clock(0.0), wall=wall if wall else Clock(WALL)
+        path,
+        bounds=made,
+        rules=rules(),
+        labels=lambda: '{"b0":{"gpu":"H200"}}',
+        clock=Clock(0.0),
+        wall=wall if wall else Clock(WALL),
     )
 
 
 def record(received: float = 0.0, **members: Any) -> RequestRecord:
-    """A request that was answered a second later."""
+    """A request that was answered a second later; `blocks` are all of its prompt's."""
+    if blocks := members.get("blocks"):
+        members |= {"blocks": blocks[:-1], "last_block": blocks[-1]}
     given = {
         "endpoint": "/v1/chat/completions",
         "received": received,

@@ -206,6 +206,7 @@ async def test_chat_tokens_are_asked_in_each_engines_own_way() -> None:
             None,
             PromptReport(prompt_tokens=9, cached_tokens=0, completion_tokens=4),
         ),
+        (Usage(2**70, 4), None, PromptReport(completion_tokens=4)),
     ],
 )
 def test_a_report_that_is_missing_stays_unknown(
@@ -248,3 +249,5 @@ def test_llama_cpps_timings_are_a_report_of_their_own() -> None:
         prompt_tokens=10, cached_tokens=8, completion_tokens=3, prefill_s=0.05
     )
     assert LlamaCpp().report(Usage(prompt_tokens=5), Timings()).prompt_tokens == 5
+    for strange in (-1, 2**70):
+        assert LlamaCpp().report(None, Timings(cache_n=strange, prompt_n=2)) == PromptReport()

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from multidict import CIMultiDictProxy
 
 from prefold.proxy.arms import Arm, Arms, without
 from prefold.proxy.openai import Body
@@ -18,7 +17,7 @@ from prefold.proxy.settings import Backend, Health
 CONVERSATIONS = range(10_000)
 
 
-def unknown(body: Body, headers: CIMultiDictProxy[str], tenant: str, model: str) -> int | None:
+def unknown(body: Body, session: str | None, tenant: str, model: str) -> int | None:
     raise AssertionError("not asked here")
 
 

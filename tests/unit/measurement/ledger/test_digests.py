@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prefold.measurement.ledger.digests import DIGEST_BYTES, Digests
+from prefold.measurement.ledger.digests import HEX, Digests
 from prefold.measurement.ledger.secret import kept_secret
 
 
@@ -19,15 +19,15 @@ def test_what_is_remembered_changes_nothing(prompts: list[list[int]], known: int
     remembers, fresh = Digests(b"s", max_known=known), Digests(b"s")
     for prompt in prompts:
         keys = [hash(tuple(prompt[:end])) % 2**64 for end in range(1, len(prompt) + 1)]
-        one = b"".join(fresh.of_blocks([key]) for key in keys)
+        one = "".join(map(fresh.of_block, keys))
         assert remembers.of_blocks(keys) == one
-        assert len(one) == DIGEST_BYTES * len(keys)
+        assert len(one) == HEX * len(keys)
 
 
 def test_another_secret_makes_other_digests() -> None:
     """Also secrets beyond BLAKE2b's own limit, which differ in their ends only."""
     secrets = [b"", b"a", b"b", b"x" * 64, b"x" * 65, b"x" * 65 + b"y"]
-    made = {Digests(secret).of_blocks([1]) for secret in secrets}
+    made = {Digests(secret).of_block(1) for secret in secrets}
     made |= {Digests(secret).of_conversation(1) for secret in secrets}
 
     assert len(made) == 2 * len(secrets)

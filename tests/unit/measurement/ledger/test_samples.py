@@ -7,7 +7,7 @@ from pathlib import Path
 
 from prefold.measurement.ledger.reader import open_ledger
 from prefold.measurement.ledger.samples import EngineSample
-from prefold.measurement.ledger.schema import APPLICATION_ID, MIGRATIONS
+from prefold.measurement.ledger.schema import MIGRATIONS, open_for_writing
 from prefold.measurement.ledger.writer import SAMPLE_EVERY_S, Bounds, Ledger
 from tests.support.ledger import WALL, Clock, record, rules
 
@@ -32,6 +32,7 @@ def sampled(path: Path, wall: Clock, **bounds: float) -> Ledger:
         path,
         bounds=Bounds(**given),  # type: ignore[arg-type]
         rules=rules(),
+        labels=lambda: None,
         clock=lambda: wall.now - WALL,
         wall=wall,
         samples=lambda now: [sample(now), idle(now)],
@@ -73,10 +74,7 @@ def test_a_file_of_version_1_has_none(tmp_path: Path) -> None:
     """It is read as it is, and gets its table when it is written to."""
     path = tmp_path / "l"
     connection = sqlite3.connect(path, isolation_level=None)
-    for statement in filter(str.strip, MIGRATIONS[0].split(";")):
-        connection.execute(statement)
-    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    connection.execute("PRAGMA user_version = 1")
+    open_for_writing(connection, MIGRATIONS[:1])
     connection.close()
     assert samples_of(path) == []
 

@@ -20,7 +20,7 @@ from prefold.measurement.ledger.schema import (
 from tests.support.ledger import ledger, record, rows_of
 
 DOC = Path(__file__).parents[4] / "docs" / "ledger.md"
-NEXT = (*MIGRATIONS, "ALTER TABLE request_rows ADD COLUMN more INTEGER")
+NEXT = (*MIGRATIONS, "ALTER TABLE packs ADD COLUMN more INTEGER")
 
 
 def opened(path: Path) -> sqlite3.Connection:
@@ -59,10 +59,8 @@ def test_a_file_of_an_earlier_version_keeps_its_rows(tmp_path: Path) -> None:
     connection = opened(path)
     for _ in range(2):
         open_for_writing(connection, NEXT)
-    assert columns(connection, "request_rows")[-1] == "more"
-    assert connection.execute("SELECT request_id, more FROM request_rows").fetchall() == [
-        ("before", None)
-    ]
+    assert columns(connection, "packs")[-1] == "more"
+    assert connection.execute("SELECT requests, more FROM packs").fetchall() == [(1, None)]
     assert connection.execute("PRAGMA user_version").fetchone() == (VERSION + 1,)
     connection.close()
 
@@ -72,10 +70,10 @@ def test_a_step_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> None:
     path = tmp_path / "l"
     connection = opened(path)
     open_for_writing(connection)
-    steps = (*MIGRATIONS, "ALTER TABLE request_rows ADD COLUMN more; ALTER TABLE nothing ADD x")
+    steps = (*MIGRATIONS, "ALTER TABLE packs ADD COLUMN more; ALTER TABLE nothing ADD x")
     with pytest.raises(sqlite3.OperationalError):
         open_for_writing(connection, steps)
-    assert "more" not in columns(connection, "request_rows")
+    assert "more" not in columns(connection, "packs")
     assert connection.execute("PRAGMA user_version").fetchone() == (VERSION,)
     connection.close()
 
@@ -119,33 +117,46 @@ def test_a_database_of_something_else_is_left_alone(
     assert path.read_bytes() == before
 
 
-def test_what_earlier_versions_did_not_keep_is_unknown(tmp_path: Path) -> None:
-    """A file from before compression's reasons were kept: read as it is, then gone on with, where
-    a request of the same kind needs no new one."""
-    path = tmp_path / "l"
-    connection = opened(path)
-    open_for_writing(connection, MIGRATIONS[:2])
-    connection.execute(
-        "INSERT INTO kinds VALUES (1, '/v1/chat/completions', 'm', 'b0', '{\"gpu\":\"H200\"}',"
-        " NULL, NULL, NULL, NULL, 'ok', NULL, 200, 1, 0)"
-    )
-    connection.execute(
-        "INSERT INTO request_rows (id, received, kind, removed_tokens, moments)"
-        " VALUES (1, 1, 1, 300, '[1,2,3,4,5,6,7,8,null,null,11,12,13]')"
-    )
+def earlier(path: Path, version: int) -> Path:
+    """A file as that version wrote it."""
+    connection = sqlite3.connect(path)
+    connection.executescript(Path(__file__).with_name(f"version_{version}.sql").read_text())
     connection.close()
+    return path
 
-    [before] = rows_of(path)
+
+@pytest.mark.parametrize(("version", "rows"), [(2, 1), (4, 3)])
+def test_a_file_of_an_earlier_version_says_the_same_before_and_after(
+    tmp_path: Path, version: int, rows: int
+) -> None:
+    """Read as a copy, then gone on with."""
+    path = earlier(tmp_path / "l", version)
+    before = rows_of(path)
+    assert len(before) == rows
     kept = ledger(path)
-    kept.add(record())
-    kept.add(record(1.0, compression="original", compression_reason="costs"))
+    kept.add(record(30.0))
+    kept.add(record(31.0, compression="original", compression_reason="costs"))
     kept.write()
-    first, plain, told = rows_of(path)
+
+    *first, plain, told = rows_of(path)
     assert first == before
-    assert (first.predicted, first.removed_tokens) == (12e-6, 300)
-    unknown = (first.compression, first.compressor_waited, first.compressor_spent)
-    assert unknown == (None, None, None)
     assert (plain.compression, told.compression_reason) == (None, "costs")
-    connection = opened(path)
-    assert connection.execute("SELECT count(*) FROM kinds").fetchone() == (2,)
-    connection.close()
+
+
+def test_what_an_earlier_version_kept_is_all_there(tmp_path: Path) -> None:
+    """Each member of a row, or none where there was none."""
+    _, row, refused = rows_of(earlier(tmp_path / "l", 4))
+
+    unset = {"error"}
+    assert {name for name in row.__struct_fields__ if getattr(row, name) in (None, [])} == unset
+    assert (row.tokens, row.other_events) == ([0.1, 0.12, 0.7], [(0.008, "role"), (0.8, "done")])
+    assert (refused.model, refused.error, refused.tokens) == (None, "model_not_found", [])
+
+
+def test_what_earlier_versions_did_not_keep_is_unknown(tmp_path: Path) -> None:
+    """From before compression's reasons were kept."""
+    [row] = rows_of(earlier(tmp_path / "l", 2))
+
+    assert (row.predicted, row.removed_tokens) == (12e-6, 300)
+    unknown = (row.compression, row.compressor_waited, row.compressor_spent, row.slice_start)
+    assert unknown == (None, None, None, None)
