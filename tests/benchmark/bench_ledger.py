@@ -1,25 +1,27 @@
-"""What the ledger costs the proxy: CPU time of the whole process with and without, in one run.
+"""What the ledger costs the proxy, in CPU time.
 
-    python -m tests.benchmark.bench_ledger [--requests N] [--rounds N] [--model FILE.gguf]
+    python -m tests.benchmark.bench_ledger [--rounds N] [--model FILE.gguf]
 
-Three proxies, one of them with a ledger, before one upstream that costs next to nothing, under a
-closed loop that keeps a core busy. Each round loads all three for a moment, in random order, so
-that what else the machine does meets all, and waits until the ledger's thread has written it.
-Printed are medians of CPU microseconds for each request (all threads, from the kernel's count), of
-the ledger's threads but the first, and of the rounds' ratios to the first proxy; the second one,
-which is the same as the first, shows what of a ratio is noise.
+One proxy before one upstream that costs next to nothing, under a closed loop over kept-alive
+connections that keeps its core busy. Its ledger is switched on and off every few requests
+(switched_ledger.py): two processes of the same program differ by more than a ledger costs, and what
+else the machine does changes from second to second. Each round is three short loads, in random
+order: without, without again, and with. Printed are CPU microseconds of a request without, medians
+of what the rounds' other loads took more, of the thread that all runs in, and what the ledger's own
+thread took for each request that it wrote. The kernel counts. `noise` is what no ledger costs.
 """
 
 import argparse
 import asyncio
 import os
 import random
+import signal
 import statistics
 import sys
 import tempfile
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,98 +30,188 @@ from rich.table import Table
 
 from prefold.backends.embedded import model_path
 from prefold.measurement.ledger.reader import open_ledger
-from tests.benchmark.bench_proxy import CASES, Case, cpu_ns, load, proxy, upstream
-
-NAMES = (
-    "1 KiB shared, whole",
-    "16 KiB shared, whole",
-    "128 KiB shared, whole",
-    "128 KiB unique, whole",
-    "1 KiB shared, 64 chunks",
+from tests.benchmark.bench_proxy import (
+    CASES,
+    CONNECTIONS,
+    Case,
+    cpu_ns,
+    proxy,
+    read_rest,
+    request,
+    upstream,
 )
 
-WRITTEN_S = 0.8
-PROXIES = ("CPU us", "again", "ledger")
+BLOCKS = {
+    "1 KiB shared, whole": 100,
+    "16 KiB shared, whole": 100,
+    "128 KiB shared, whole": 100,
+    "128 KiB unique, whole": 16,
+    "1 KiB shared, 64 chunks": 16,
+}
+"""Requests of each load, some hundredths of a second."""
+WRITTEN_S = 1.0
+SETTLED_S = 0.1
+PACE_S = 0.001
+"""Between chunks of a stream: a short while, or the proxy would idle."""
+LOADS = ("without", "again", "with")
 
 
 def main() -> None:
     arguments = argparse.ArgumentParser()
-    arguments.add_argument("--requests", type=int, default=600, help="of a proxy in a round")
-    arguments.add_argument("--rounds", type=int, default=15)
+    arguments.add_argument("--case", action="append", choices=list(BLOCKS), default=None)
+    arguments.add_argument("--rounds", type=int, default=300)
     arguments.add_argument("--model", type=Path, default=None)
     options = arguments.parse_args()
     model = options.model or model_path()
     if model is None:
         sys.exit("no model: run `make demo` once, or give --model FILE.gguf")
-    cases = [case for case in CASES if case.name in NAMES]
-    with tempfile.TemporaryDirectory() as folder, upstream(model, 0.01) as up:
+    cores = sorted(os.sched_getaffinity(0))
+    with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "ledger.sqlite"
-        with proxy(up) as bare, proxy(up) as again, with_ledger(up, path) as kept:
-            targets = dict(zip(PROXIES, (bare, again, kept), strict=True))
+        keep_to(cores[:1])
+        with switched(path, model, cores) as target:
             measures = {
-                case.name: measured(targets, case, options.requests, options.rounds)
-                for case in cases
+                case.name: asyncio.run(measured(target, case, options.rounds))
+                for case in CASES
+                if case.name in (options.case or BLOCKS)
             }
         show(measures)
         show_file(path)
 
 
+def keep_to(cores: Sequence[int]) -> None:
+    """This process, and those that it starts after that."""
+    os.sched_setaffinity(0, cores)
+
+
+@dataclass(slots=True)
+class Target:
+    """A proxy; `thread` is its ledger's."""
+
+    url: str
+    pid: int
+    thread: int
+    on: bool = True
+
+    def switch(self, *, on: bool) -> None:
+        if on != self.on:
+            os.kill(self.pid, signal.SIGUSR1)
+            self.on = on
+
+    def others_us(self) -> float:
+        """Of all threads but the ledger's."""
+        return cpu_ns(self.pid) / 1000 - self.thread_us()
+
+    def thread_us(self) -> float:
+        told = Path(f"/proc/{self.pid}/task/{self.thread}/schedstat").read_text()
+        return int(told.split()[0]) / 1000
+
+
 @contextmanager
-def with_ledger(up: str, path: Path) -> Iterator[tuple[str, int]]:
-    os.environ["PREFOLD_LEDGER__PATH"] = str(path)
-    try:
-        with proxy(up) as started:
-            del os.environ["PREFOLD_LEDGER__PATH"]
-            yield started
-    finally:
-        os.environ.pop("PREFOLD_LEDGER__PATH", None)
+def switched(path: Path, model: Path, cores: Sequence[int]) -> Iterator[Target]:
+    """The proxy has the first core for itself, if there is another one."""
+    told = path.with_name("thread")
+    environment = {"PREFOLD_LEDGER__PATH": str(path), "LEDGER_THREAD": str(told)}
+    script = Path(__file__).with_name("switched_ledger.py")
+    keep_to(cores[1:] or cores)
+    with upstream(model, PACE_S) as up:
+        keep_to(cores[:1])
+        with proxy(up, start=(str(script),), environment=environment) as (url, pid):
+            keep_to(cores[1:] or cores)
+            yield Target(url, pid, int(told.read_text()))
 
 
 class Cost(NamedTuple):
-    """CPU microseconds for each request: of all threads, and of those but the first."""
+    """CPU microseconds of a request: without a ledger, of each round; what more with none again,
+    and with one; and of the ledger's thread."""
 
-    all_us: float
-    others_us: float
-
-
-def measured(
-    targets: dict[str, tuple[str, int]], case: Case, requests: int, rounds: int
-) -> list[dict[str, Cost]]:
-    """By proxy, of each round after one that warms up."""
-    if case.chunks:
-        requests = max(requests // 6, 16)
-    order, made = random.Random(case.name), []
-    for seed in range(rounds + 1):
-        names = order.sample(PROXIES, len(PROXIES))
-        made.append({name: _loaded(targets[name], case, requests, seed) for name in names})
-    return made[1:]
+    without: list[float]
+    again: list[float]
+    more: list[float]
+    thread: float
 
 
-def _loaded(target: tuple[str, int], case: Case, requests: int, seed: int) -> Cost:
-    url, pid = target
-    before = cpu_ns(pid), _first_ns(pid)
-    asyncio.run(load(url, case, requests, seed=seed, pid=pid, exact=True))
-    time.sleep(WRITTEN_S)
-    whole, first = cpu_ns(pid) - before[0], _first_ns(pid) - before[1]
-    return Cost(whole / requests / 1000, (whole - first) / requests / 1000)
+async def measured(target: Target, case: Case, rounds: int) -> Cost:
+    size, rng, found = BLOCKS[case.name], random.Random(case.name), []
+    async with connected(target.url) as streams:
+        target.switch(on=False)
+        await load(streams, case, [request(case, rng) for _ in range(4 * size)])
+        await asyncio.sleep(WRITTEN_S)
+        before = target.thread_us()
+        for _ in range(rounds):
+            made = {}
+            for name in rng.sample(LOADS, len(LOADS)):
+                made[name] = await _block(target, streams, case, size, rng, on=name == "with")
+            found.append(made)
+        await asyncio.sleep(WRITTEN_S)
+    return Cost(
+        [made["without"] for made in found],
+        [made["again"] - made["without"] for made in found],
+        [made["with"] - (made["without"] + made["again"]) / 2 for made in found],
+        (target.thread_us() - before) / rounds / size,
+    )
 
 
-def _first_ns(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0])
+Streams = list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]
 
 
-def show(measures: dict[str, list[dict[str, Cost]]]) -> None:
-    table = Table("request", *PROXIES, "its threads", "ratio, again", "ratio, ledger", box=None)
-    for case, rounds in measures.items():
-        medians = [statistics.median(made[name].all_us for made in rounds) for name in PROXIES]
-        threads = statistics.median(made[PROXIES[-1]].others_us for made in rounds)
-        ratios = [
-            statistics.median(made[name].all_us / made[PROXIES[0]].all_us for made in rounds)
-            for name in PROXIES[1:]
-        ]
-        figures = [*(f"{us:.0f}" for us in medians), f"{threads:.1f}"]
-        table.add_row(case, *figures, *(f"{one:.3f}" for one in ratios))
-    Console(width=100).print(table)
+@asynccontextmanager
+async def connected(url: str) -> AsyncIterator[Streams]:
+    port = int(url.rpartition(":")[2])
+    streams = [await asyncio.open_connection("127.0.0.1", port) for _ in range(CONNECTIONS)]
+    try:
+        yield streams
+    finally:
+        for _, writer in streams:
+            writer.close()
+
+
+async def _block(
+    target: Target, streams: Streams, case: Case, size: int, rng: random.Random, *, on: bool
+) -> float:
+    requests = [request(case, rng) for _ in range(size)]
+    target.switch(on=on)
+    before = target.others_us()
+    await load(streams, case, requests)
+    if not case.shared:  # what is new is tokenized after it was sent
+        await asyncio.sleep(SETTLED_S)
+    return (target.others_us() - before) / size
+
+
+async def load(streams: Streams, case: Case, requests: Sequence[bytes]) -> None:
+    coming = iter(requests)
+
+    async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for raw in coming:
+            writer.write(raw)
+            head = await reader.readuntil(b"\r\n\r\n")
+            assert b" 200 " in head, head
+            await read_rest(reader, head, case)
+
+    await asyncio.gather(*[client(*stream) for stream in streams])
+
+
+def show(measures: dict[str, Cost]) -> None:
+    headings = ("request", "without, us", "noise", "with, more", "its thread", "ledger")
+    table = Table(*headings, box=None)
+    for case, cost in measures.items():
+        without, more = statistics.median(cost.without), statistics.median(cost.more)
+        table.add_row(
+            case,
+            f"{without:.0f}",
+            f"{statistics.median(cost.again):+.1f} ± {error_of(cost.again):.1f}",
+            f"{more:+.1f} ± {error_of(cost.more):.1f}",
+            f"{cost.thread:.1f}",
+            f"{(more + cost.thread) / without:.1%} ± {error_of(cost.more) / without:.1%}",
+        )
+    Console(width=110).print(table)
+
+
+def error_of(values: Sequence[float]) -> float:
+    """Two standard errors of the median, by the quartiles: loads that something else disturbed are
+    no reason to doubt the others."""
+    low, _, high = statistics.quantiles(values, n=4)
+    return float(2 * 1.25 * (high - low) / 1.35 / len(values) ** 0.5)
 
 
 def show_file(path: Path) -> None:

@@ -11,6 +11,7 @@ depends less on what else the machine does than seconds would.
 import argparse
 import asyncio
 import json
+import os
 import random
 import re
 import statistics
@@ -18,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -166,10 +167,16 @@ def bare_copy(upstream_url: str) -> Iterator[tuple[str, int]]:
 
 
 @contextmanager
-def proxy(upstream_url: str) -> Iterator[tuple[str, int]]:
-    arguments = ["-m", "prefold.proxy.cli", "serve", "--backend", upstream_url]
+def proxy(
+    upstream_url: str,
+    *,
+    start: Sequence[str] = ("-m", "prefold.proxy.cli"),
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[tuple[str, int]]:
+    """Its URL and pid; `environment` besides our own."""
+    arguments = [*start, "serve", "--backend", upstream_url]
     options = ["--port", "0", "--admin-port", "0", "--exit-with-stdin", "--log-level", "warning"]
-    with child([*arguments, *options]) as (pid, url):
+    with child([*arguments, *options], environment) as (pid, url):
         while True:
             with suppress(HTTPError), urlopen(f"{url}/ready"):
                 break
@@ -178,12 +185,18 @@ def proxy(upstream_url: str) -> Iterator[tuple[str, int]]:
 
 
 @contextmanager
-def child(arguments: list[str]) -> Iterator[tuple[int, str]]:
+def child(
+    arguments: list[str], environment: Mapping[str, str] | None = None
+) -> Iterator[tuple[int, str]]:
     """A process that says its address, and ends with its standard input; its pid and URL."""
     with (
         tempfile.NamedTemporaryFile() as log,
         subprocess.Popen(
-            [sys.executable, *arguments], stdin=subprocess.PIPE, stdout=log, stderr=log
+            [sys.executable, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            env={**os.environ, **(environment or {})},
         ) as process,
     ):
         said = None
