@@ -59,7 +59,7 @@ LOADS = ("without", "again", "with")
 def main() -> None:
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--case", action="append", choices=list(BLOCKS), default=None)
-    arguments.add_argument("--rounds", type=int, default=300)
+    arguments.add_argument("--rounds", type=int, default=150)
     arguments.add_argument("--model", type=Path, default=None)
     options = arguments.parse_args()
     model = options.model or model_path()
