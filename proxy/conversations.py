@@ -61,10 +61,10 @@ class Conversations:
         """With all that is in a JSON value."""
         texts: list[str] = []
         _add(texts, value)
-        for text in texts:
+        for text in (str(len(texts)), *texts):
             short = text if len(text) < LONG_CHARS else self._long.mark(text)
             key = xxh3_64_intdigest(short.encode("utf-8", "surrogatepass"), key)
-        return key ^ len(texts)
+        return key
 
     def _new_seed(self, model: str, tenant: str) -> int:
         if len(self._seeds) >= MAX_SEEDS:

@@ -90,4 +90,4 @@ def _row(row: dict[str, Any], base: int, blocks: dict[str, int]) -> list[Any]:
         made["blocks"] = blocks.setdefault(before, len(blocks)) if before else None
         made["last_block"] = digests[-HEX:]
     made["conversation"] = row["conversation"] and row["conversation"].hex()
-    return [made[name] for name in ORDER]
+    return [made.get(name) for name in ORDER]
