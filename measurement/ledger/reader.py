@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from heapq import heappop, heappush
-from itertools import accumulate, zip_longest
+from itertools import accumulate, islice, zip_longest
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -147,7 +147,7 @@ class LedgerReader:
         ]
         to_come = list(accumulate(reversed(earliest), min))[:-1]
         held: list[tuple[float, int, LedgerRow]] = []
-        for pack in self._packs(since):
+        for pack in islice(self._packs(since), len(earliest)):  # and none that was added since
             for row in _rows_of(pack):
                 if since is None or row.received >= since:
                     heappush(held, (row.received, row.id, row))
@@ -274,9 +274,13 @@ _decode_rows = msgspec.json.Decoder(list[list[Any]]).decode
 
 def _rows_of(pack: _Pack) -> Iterator[LedgerRow]:
     first, clock, labels, blocks, rows = pack
-    known = _json(labels, dict[str, dict[str, str]], {})
-    digests = [_parted(some) for some in _json(blocks, list[str], [])]
-    for number, values in enumerate(_decode_rows(rows), first):
+    try:
+        known = _json(labels, dict[str, dict[str, str]], {})
+        digests = [_parted(some) for some in _json(blocks, list[str], [])]
+        decoded = _decode_rows(rows)
+    except msgspec.DecodeError as error:
+        raise LedgerError(f"pack {first} is damaged: {error}") from None
+    for number, values in enumerate(decoded, first):
         row = dict(zip_longest(ORDER, values))
         row["labels"] = known.get(row["backend"], {})
         row["blocks"] = _blocks(row, digests)

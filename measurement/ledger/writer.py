@@ -70,9 +70,8 @@ class Ledger:
         wall: Callable[[], float] = time.time,
         samples: Callable[[float], list[EngineSample]] | None = None,
     ) -> None:
-        """Asked by the ledger's thread: `labels`, for those of each backend, as
-        JSON; `samples`,
-        for what engines say at that moment."""
+        """Asked by the ledger's thread: `labels`, for those of each backend, as a JSON object;
+        `samples`, for what engines say at that moment."""
         self._path = path
         self._bounds = bounds
         self._rules = rules

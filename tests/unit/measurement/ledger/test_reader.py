@@ -9,11 +9,13 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from prefold.measurement.ledger import writer
 from prefold.measurement.ledger.reader import COLUMNS, LedgerRow, open_ledger
+from prefold.measurement.ledger.schema import LedgerError
 from tests.support.ledger import WALL, ledger, record
 
 MICROSECONDS = ("received", "slice_start", "round_start")
@@ -116,3 +118,17 @@ def test_many_rows_are_several_packs(tmp_path: Path) -> None:
         rows = list(reader.rows())
     assert [row.request_id for row in rows] == [str(number) for number in range(len(rows))]
     assert [row.id - rows[0].id for row in rows] == list(range(2 * writer.PACK_ROWS + 1))
+
+
+def test_a_damaged_pack_is_told(tmp_path: Path) -> None:
+    """As everything else that cannot be read."""
+    kept = ledger(tmp_path / "l")
+    kept.add(record())
+    kept.write()
+    connection = sqlite3.connect(tmp_path / "l")
+    with connection:
+        connection.execute("UPDATE packs SET rows = '[[1, 2'")
+    connection.close()
+
+    with open_ledger(tmp_path / "l") as reader, pytest.raises(LedgerError, match="is damaged"):
+        list(reader.rows())
