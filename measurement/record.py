@@ -23,7 +23,7 @@ class RequestOutcome(StrEnum):
     CUT_OFF = "cut_off"  # by us: the process ended
 
 
-class RequestRecord(msgspec.Struct, kw_only=True, gc=False):
+class RequestRecord(msgspec.Struct, kw_only=True, gc=False, omit_defaults=True):
     """Filled along the pipeline by its one owner, read-only after that.
 
     Moments are seconds of one monotonic clock (time.perf_counter); `matched` and `chosen` are the
