@@ -24,7 +24,8 @@ class RequestOutcome(StrEnum):
 
 
 class RequestRecord(msgspec.Struct, kw_only=True, gc=False, omit_defaults=True):
-    """Filled along the pipeline by its one owner, read-only after that.
+    """Filled along the pipeline by its one owner, read-only after that. It refers to nothing that
+    refers to it, so the garbage collector need not know it.
 
     Moments are seconds of one monotonic clock (time.perf_counter); `matched` and `chosen` are the
     first attempt's. Three kinds of prefix hit, in

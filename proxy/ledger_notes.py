@@ -22,6 +22,7 @@ BLOCK_BYTES = 4 * BLOCK_TOKENS
 MEMO_BYTES = 4 * 1024 * 1024
 WORTH_BLOCKS = 16
 MAX_KNOWN = 1024
+"""Of prompts' keys: 10 MB where each is of 128k tokens and shares nothing."""
 
 
 class LedgerNotes:
@@ -36,7 +37,7 @@ class LedgerNotes:
         if the whole prompt was not known before: by then it is."""
         whole = prompt.whole
         # Of exact ids, if there are any.
-        prefix = next(iter(prompt.prefixes.values())) if whole is None else _come(whole)
+        prefix = next(iter(prompt.prefixes.values())) if whole is None else _known(whole)
         if prefix is not None:
             record.prefix_tokens = prefix.length
             record.blocks, record.last_block = self._blocks.of(prefix)
@@ -123,7 +124,8 @@ def _common_blocks(one: bytearray, other: memoryview) -> int:
     return least
 
 
-def _come(whole: asyncio.Future[Prefix]) -> Prefix | None:
+def _known(whole: asyncio.Future[Prefix]) -> Prefix | None:
+    """None while it is being made, and if that failed."""
     if not whole.done() or whole.cancelled() or whole.exception() is not None:
         return None
     return whole.result()

@@ -178,9 +178,10 @@ class LedgerReader:
 
     def info(self) -> LedgerInfo:
         [[count, first]] = self._fetch("SELECT sum(requests), min(received) FROM packs", ())
-        [[last]] = self._fetch("SELECT max(received) FROM requests", ())
         outcomes = self._fetch(
-            "SELECT outcome, count(*) FROM requests GROUP BY outcome ORDER BY outcome", ()
+            "SELECT outcome, count(*), max(received) FROM requests GROUP BY outcome"
+            " ORDER BY outcome",
+            (),
         )
         [[pages]], [[size]] = (
             self._fetch("PRAGMA page_count", ()),
@@ -191,8 +192,8 @@ class LedgerReader:
             rows=count or 0,
             bytes=pages * size,
             first_received=None if first is None else first / US,
-            last_received=None if last is None else last / US,
-            outcomes=dict(outcomes),
+            last_received=max((last / US for _, _, last in outcomes), default=None),
+            outcomes={outcome: requests for outcome, requests, _ in outcomes},
         )
 
     def _packs(self, since: float | None) -> Iterator[_Pack]:

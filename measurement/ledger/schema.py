@@ -228,8 +228,3 @@ def version_of(connection: sqlite3.Connection) -> int:
     if tables and application != APPLICATION_ID:
         raise LedgerError("it is a database of something else")
     return int(version)
-
-
-def columns(connection: sqlite3.Connection, name: str = "requests") -> list[str]:
-    """Of a table or view of the file as it is, in order."""
-    return [row[1] for row in connection.execute(f"PRAGMA table_info({name})")]

@@ -31,7 +31,8 @@ TRIM_EVERY_S = 60.0
 TRIM_EVERY_ROWS = 1024
 """Whichever comes first: rows of a quiet proxy come of age, too."""
 PACK_ROWS = 128
-"""While their pack is made the event loop waits for the interpreter: about half a millisecond."""
+"""While their pack is made the event loop waits for the interpreter: a row takes some
+microseconds."""
 UNFIT = (OverflowError, UnicodeEncodeError)
 """A record that no row can hold: a count beyond 64 bits, say."""
 

@@ -14,7 +14,6 @@ from prefold.measurement.ledger.schema import (
     MIGRATIONS,
     VERSION,
     LedgerError,
-    columns,
     open_for_writing,
 )
 from tests.support.ledger import ledger, record, rows_of
@@ -25,6 +24,10 @@ NEXT = (*MIGRATIONS, "ALTER TABLE packs ADD COLUMN more INTEGER")
 
 def opened(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(path, isolation_level=None)
+
+
+def columns(connection: sqlite3.Connection, name: str = "requests") -> list[str]:
+    return [row[1] for row in connection.execute(f"PRAGMA table_info({name})")]
 
 
 def test_the_documented_columns_are_those_there_are(tmp_path: Path) -> None:
